@@ -29,7 +29,7 @@ pub use block::{
     BlockError, Capabilities, Completion, Device, DeviceError, Geometry, Operation, PathDevice,
     Request,
 };
-pub use channel::{ChannelState, RemoteChannel};
+pub use channel::RemoteChannel;
 pub use client::{
     AsyncNamespace, Canceller, Completions, Host, HostBuilder, Namespace, Queue, QueueOptions,
     SubmitError, Subsystem, SwitchedQueueOptions, Transfer,
@@ -44,4 +44,5 @@ pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve
 pub use reactor::priority::{PriorityStatus, Privilege};
 pub use reactor::{IoSlice, PollPolicy, SocketOptions};
 pub use recovery::fences::ControllerName;
+pub use recovery::machine::ChannelState;
 pub use wire::nvme::{Nqn, Status};

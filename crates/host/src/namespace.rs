@@ -2,10 +2,11 @@
 
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
-use crate::channel::{OtherWay, RemoteChannel, supports};
+use crate::channel::RemoteChannel;
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
 use crate::recovery::epoch::Phase;
+use crate::recovery::machine::OtherWay;
 use block::{CacheLife, Capabilities, Channel, Device, DeviceError, Geometry, Operation};
 use reactor::Driver;
 use std::fmt;
@@ -222,7 +223,7 @@ impl Device for RemoteNamespace {
 
     /// As of the controller at the start; a later one may answer otherwise.
     fn supports(&self, operation: Operation) -> bool {
-        supports(self.association.parameters().features, operation)
+        self.association.parameters().features.supports(operation)
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

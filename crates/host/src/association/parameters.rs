@@ -1,6 +1,7 @@
 //! Properties of the controller that channels need.
 
 use base::Nanos;
+use block::Operation;
 use wire::nvme::ExtentTerms;
 
 /// Properties of the live association that I/O queues need.
@@ -51,4 +52,17 @@ pub(crate) struct Features {
     pub(crate) write_zeroes: bool,
     pub(crate) verify: bool,
     pub(crate) volatile_cache: bool,
+}
+
+impl Features {
+    /// Returns true if the controller supports the command of an operation.
+    pub(crate) const fn supports(self, operation: Operation) -> bool {
+        match operation {
+            Operation::Compare => self.compare,
+            Operation::Deallocate => self.dataset_management,
+            Operation::WriteZeroes { .. } => self.write_zeroes,
+            Operation::Verify => self.verify,
+            Operation::Read | Operation::Write { .. } | Operation::Flush => true,
+        }
+    }
 }

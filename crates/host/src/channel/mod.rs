@@ -1,28 +1,19 @@
-//! One core's way to a remote namespace: its lanes, and the requests that wait for one.
+//! One core's channel to a remote namespace: its lanes, and the requests that wait for one.
 //!
-//! A lane is a connection, an I/O queue of the controller's. The channel follows the association:
-//! it opens its lanes when one is live, closes them when it is lost, keeps what was not answered,
-//! and sends it again on the next (docs/design/decisions/0004-replay.md). It must never complete a
-//! request as done that no controller answered, and never let a newer write overtake an
-//! overlapping one that is being sent again.
+//! The channel follows the association by its [state machine](crate::recovery::machine): it opens its
+//! lanes when an association is live, closes them when that is lost, keeps unanswered requests, and
+//! sends them again on the next association (docs/design/decisions/0004-replay.md). Two invariants: it never
+//! completes a request as done that no controller answered, and no newer write overtakes an overlapping
+//! one that is being sent again.
+//!
+//! A request enters in `submit`, is sent by its lane's queue pair, and ends in `reap`. `follow` moves
+//! the state machine, and `lost` has the requests that lost their connection.
 
-mod commands;
-mod completions;
-mod displaced;
-mod extents;
-mod giving_up;
+mod follow;
 mod lanes;
-mod refused;
-mod reopening;
-mod resting;
-mod state;
+mod lost;
+mod reap;
 mod submit;
-mod waiting;
-
-pub(crate) use commands::supports;
-pub(crate) use displaced::OtherWay;
-use reopening::Reopening;
-pub use state::ChannelState;
 
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
@@ -31,34 +22,21 @@ use crate::command::apart::ApartCommands;
 use crate::command::exchange::Exchange;
 use crate::command::extents::ExtentsRequest;
 use crate::command::state::SlotState;
-use crate::qpair::{Qpair, QpairConfig};
+use crate::qpair::QpairConfig;
 use crate::recovery::epoch::{Epoch, Phase};
+use crate::recovery::machine::{Cause, ChannelMachine, ChannelState, OtherWay};
 use crate::recovery::replay::Recovery;
 use crate::recovery::rest::Rest;
-use base::state::StateMachine;
 use base::{ShortQueue, Time};
 use block::{
-    BlockError, Capabilities, Channel, Completion, DeviceError, Extents, Request, Submit,
-    SubmitExtents,
+    Capabilities, Channel, Completion, DeviceError, Extents, Request, Submit, SubmitExtents,
 };
+use lanes::Lanes;
 use reactor::{Context, Driver, Guard, OpNamespace, OpNamespaceLease, Wake};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::doorbell::{self, Mode};
 use switch::{CaravanLimits, Class};
-
-/// A connection of the channel.
-#[derive(Debug)]
-struct Lane {
-    qpair: Qpair,
-    queue_id: u16,
-    /// The association counts it as open.
-    open: bool,
-    /// It is being opened, and has not been live since.
-    opening: bool,
-    /// It is among the busy ones.
-    listed: bool,
-}
 
 /// A namespace served by a channel.
 #[derive(Debug)]
@@ -69,35 +47,10 @@ struct ChannelNamespace {
     reported: u32,
 }
 
-/// The connections of a channel.
-#[derive(Debug)]
-struct Lanes {
-    all: Vec<Lane>,
-    /// While the channel is live: the lanes that have something under way. Others need no look in a
-    /// turn, so what a turn takes follows the requests and not the connections.
-    busy: Vec<usize>,
-    /// The lane to be tried first for the next request.
-    next: usize,
-    /// Class of the requests that the lanes carry.
-    class: Class,
-    /// The lanes serve a switchboard: they stay when a namespace goes.
-    shared: bool,
-    /// The way of requests that find no queue.
-    other_way: OtherWay,
-    /// Time at which a channel that got no queue asks for one again.
-    ask_again_at: Time,
-    /// It does so now. The association is not lost with the attempt: others have queues and go on.
-    asks_again: bool,
-    /// Those that the controller has refused, which are opened again.
-    reopening: Reopening,
-    /// First and last time at which the lanes could not be opened, since the channel was live.
-    unopened: Option<(Time, Time)>,
-}
-
 /// The requests of a channel that no lane has.
 #[derive(Debug)]
 struct Requests {
-    /// Requests that no lane has yet, in order; never more than `capacity`.
+    /// Requests that no lane has yet, in order; at most `capacity`.
     waiting: VecDeque<Exchange>,
     /// Completions that were not reaped yet.
     done: ShortQueue<Completion>,
@@ -108,11 +61,11 @@ struct Requests {
     flushes: VecDeque<(u64, u32)>,
     /// The Flush that was reaped last: the number of completions up to it, and the losses.
     flush: (u64, u32),
-    /// Requests that are to go another way, because no lane has a queue, with their limits.
+    /// Requests of a channel without a queue that its owner takes, with their limits.
     displaced: VecDeque<(Request, Time)>,
     /// Commands over extents that were not reaped yet.
     done_extents: VecDeque<Extents>,
-    /// Memory of such commands, to be used again.
+    /// Free memory of such commands.
     #[expect(
         clippy::vec_box,
         reason = "slots are small, and the boxes themselves are used again"
@@ -120,14 +73,14 @@ struct Requests {
     spare: Vec<Box<ExtentsRequest>>,
     /// Requests that were not reaped yet, wherever they are.
     outstanding: usize,
-    /// Those of them that are commands over extents, and those that were given up and not answered:
-    /// the controller counts them.
+    /// Commands over extents that count against the controller's limit: those in `outstanding`, and
+    /// those that were given up and not answered.
     extents: usize,
-    /// Those of them of which each extent leaves alone.
+    /// Commands over extents of which each extent is sent as a request of its own.
     apart: ApartCommands,
     /// Requests that all lanes can hold.
     capacity: usize,
-    /// No request that is not over has an earlier [limit](Exchange::limit).
+    /// No outstanding request has an earlier [limit](Exchange::limit).
     next_limit: Time,
 }
 
@@ -138,10 +91,11 @@ pub struct RemoteChannel {
     /// Key of the core's waker in the association.
     waker: Option<u64>,
     op_namespace: OpNamespaceLease,
-    /// Namespaces that the lanes serve; never empty unless the channel is [`shared`](Self::shared).
+    /// Namespaces that the lanes serve; never empty unless the channel is `shared`.
     namespaces: Vec<ChannelNamespace>,
-    state: StateMachine<ChannelState, { ChannelState::COUNT }>,
-    closing: bool,
+    /// The lanes serve a switchboard: they stay when a namespace is removed.
+    shared: bool,
+    machine: ChannelMachine,
     /// The epoch that the channel follows.
     epoch: Epoch,
     /// Properties of the association that the lanes were opened on last.
@@ -170,7 +124,7 @@ impl RemoteChannel {
     ) -> Self {
         let waker = driver.waker();
         let mut channel = Self::shared(association, class, queues, depth, waker, driver);
-        channel.lanes.shared = false;
+        channel.shared = false;
         channel.add_namespace(namespace, capabilities);
         channel
     }
@@ -190,40 +144,22 @@ impl RemoteChannel {
         let (waker, rest) = association.add_channel(waker);
         let config = QpairConfig::new(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
-        let lists = driver.send_lists();
-        let lanes: Vec<_> = (0..u32::from(queues))
-            .map(|index| Lane {
-                qpair: Qpair::new(config.clone(), op_namespace.id(), index, depth, lists),
-                queue_id: 0,
-                open: false,
-                opening: false,
-                listed: false,
-            })
-            .collect();
-        let capacity = lanes.len() * usize::from(depth);
-        let mut channel = Self {
+        let (id, size) = (op_namespace.id(), (queues, depth));
+        let mut lanes = Lanes::new(&config, id, size, driver.send_lists(), class);
+        lanes.take_queues(&association, 0);
+        let capacity = usize::from(queues) * usize::from(depth);
+        Self {
             waker: Some(waker),
             op_namespace,
             namespaces: Vec::new(),
-            state: StateMachine::new(ChannelState::Waiting),
-            closing: false,
+            shared: true,
+            machine: ChannelMachine::new(association.options()),
             epoch: Epoch {
                 generation: 0,
                 phase: Phase::Connecting,
             },
             parameters: Parameters::default(),
-            lanes: Lanes {
-                busy: Vec::with_capacity(lanes.len()),
-                all: lanes,
-                next: 0,
-                class,
-                shared: true,
-                other_way: OtherWay::None,
-                ask_again_at: Time::NEVER,
-                asks_again: false,
-                reopening: Reopening::new(association.options()),
-                unopened: None,
-            },
+            lanes,
             requests: Requests {
                 waiting: VecDeque::with_capacity(capacity),
                 done: ShortQueue::with_capacity(capacity),
@@ -243,9 +179,7 @@ impl RemoteChannel {
             rest,
             at_rest: false,
             association,
-        };
-        channel.number_lanes();
-        channel
+        }
     }
 
     /// Adds a namespace that the lanes serve. Returns the number that
@@ -265,20 +199,28 @@ impl RemoteChannel {
         self.namespaces.len() - 1
     }
 
-    /// Returns true if every namespace that the channel was opened for is gone.
-    fn is_deserted(&self) -> bool {
-        !self.lanes.shared && self.namespaces.iter().all(|entry| entry.state.is_gone())
-    }
-
     /// The state now.
     #[must_use]
     pub fn state(&self) -> ChannelState {
-        self.state.get()
+        self.machine.state()
     }
 
-    /// Returns how often the channel entered each state, with the state's name.
-    pub fn states_entered(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.state.entered()
+    /// Sets what happens to requests while the channel has no queue.
+    pub(crate) fn set_other_way(&mut self, other_way: OtherWay) {
+        self.machine.other_way = other_way;
+    }
+
+    /// Returns true if any lane has a queue: the others leave their requests to it.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.lanes.has_queue()
+    }
+
+    /// Returns true if the channel is live, and a lane with a queue has no live connection: it is
+    /// opened again after a delay.
+    #[must_use]
+    pub fn lacks_lane(&self) -> bool {
+        let lacks = |lane: &lanes::Lane| lane.queue_id > 0 && !lane.qpair.is_live();
+        self.state() == ChannelState::Live && self.lanes.all.iter().any(lacks)
     }
 
     /// Returns how often requests entered each state on their lanes, with the state's name.
@@ -312,13 +254,6 @@ impl RemoteChannel {
         self.requests.capacity
     }
 
-    /// Returns true if the volume that a request is for went away: its NSID may name another one
-    /// now, so nothing more of the request may be sent.
-    fn is_gone(&self, exchange: &Exchange) -> bool {
-        let number = exchange.namespace();
-        number.is_some_and(|number| self.namespaces[usize::from(number)].state.is_gone())
-    }
-
     /// Returns how many losses of the target's cache the completion that was reaped last knows of:
     /// 0 where it was of another request than a Flush, or of one that failed otherwise.
     #[inline]
@@ -329,17 +264,6 @@ impl RemoteChannel {
         } else {
             0
         }
-    }
-
-    /// Returns true if a request has to wait.
-    fn must_wait(&mut self, exchange: &Exchange) -> bool {
-        if !self.may_send() {
-            return true;
-        }
-        if !self.recovery.has_rules() {
-            return !self.requests.waiting.is_empty();
-        }
-        self.recovery.holds_back(exchange)
     }
 
     /// Lets the commands of all lanes leave by these rules from now on.
@@ -368,55 +292,15 @@ impl RemoteChannel {
         lanes.map(|lane| lane.qpair.waiting_for_doorbell()).sum()
     }
 
-    /// Sends what may leave; how many bytes of data did, where there is a rule for it.
+    /// Sends what may leave. Returns the bytes of data sent under a doorbell.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
-        let Lanes { all, busy, .. } = &mut self.lanes;
-        let busy = busy.iter();
-        busy.map(|&index| all[index].qpair.pump(cx)).sum()
-    }
-
-    /// Gives a lane with room a request.
-    fn start(&mut self, lane: usize, exchange: Exchange, now: Time) {
-        self.lanes.all[lane].qpair.start(exchange, now);
-        self.list(lane);
-    }
-
-    /// A lane needs a look in each turn until it has nothing under way any more.
-    fn list(&mut self, index: usize) {
-        let lane = &mut self.lanes.all[index];
-        if !std::mem::replace(&mut lane.listed, true) {
-            self.lanes.busy.push(index);
-        }
-    }
-
-    /// Does what is due on a lane.
-    fn tick_lane(&mut self, index: usize, cx: &mut Context<'_>) {
-        if self.lanes.all[index].qpair.tick(cx) {
-            self.look_for_timeouts(index, cx);
-        }
-        if self.state() != ChannelState::Live || !self.lanes.all[index].qpair.is_live() {
-            self.check_lane(index, cx);
-        }
-    }
-
-    /// Does what is due on the busy lanes. Lanes with nothing under way are busy no more.
-    fn tick_busy(&mut self, cx: &mut Context<'_>) {
-        let mut at = 0;
-        while let Some(&index) = self.lanes.busy.get(at) {
-            self.tick_lane(index, cx);
-            if self.lanes.all[index].qpair.is_idle() {
-                self.lanes.all[index].listed = false;
-                self.lanes.busy.swap_remove(at);
-            } else {
-                at += 1;
-            }
-        }
+        self.lanes.pump(cx)
     }
 
     /// Sends what an event made ready, unless the lanes are shared: then their owner pumps them at
     /// the end of its turn, in an order of its own.
     fn follow_up(&mut self, cx: &mut Context<'_>) {
-        if !self.lanes.shared {
+        if !self.shared {
             self.pump(cx);
         }
     }
@@ -445,12 +329,9 @@ impl Channel for RemoteChannel {
         }
         let index = completion.key.index as usize;
         self.lanes.all[index].qpair.apply(completion, cx);
-        self.list(index);
+        self.lanes.set_busy(index);
         self.check_lane(index, cx);
-        if !self.requests.waiting.is_empty() || !self.recovery.is_empty() {
-            self.drain_waiting(cx.now);
-            self.follow_up(cx);
-        }
+        self.send_waiting(cx);
     }
 
     fn reap(&mut self) -> Option<Completion> {
@@ -478,57 +359,52 @@ impl Channel for RemoteChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        self.make_up_for_absence(cx.now);
+        self.machine.make_up_for_absence(cx.now);
         self.follow(cx);
-        if self.is_lost_for_long() {
-            // The next association is followed as by a channel that got no queue.
-            self.gone(BlockError::Gone);
-        }
+        self.check_loss(cx);
         if self.requests.next_limit <= cx.now {
             self.give_up_late(cx);
         }
-        if self.state() != ChannelState::Gone && !self.closing && self.is_deserted() {
-            if self.lanes.all.iter().all(|lane| lane.qpair.is_closed()) {
-                self.gone(BlockError::Gone);
-            } else if self.state() != ChannelState::Leaving {
-                self.leave(cx);
-            }
-        }
-        if self.lanes.reopening.at <= cx.now {
+        self.check_namespaces(cx);
+        if self.machine.take_reopening(cx.now) && self.is_awake() {
             self.reopen(cx);
         }
         if self.state() == ChannelState::Live {
-            self.tick_busy(cx);
+            let mut at = 0;
+            while let Some(&index) = self.lanes.busy.get(at) {
+                self.tick_lane(index, cx);
+                at += usize::from(!self.lanes.visited(at));
+            }
         } else {
             for index in 0..self.lanes.all.len() {
                 self.tick_lane(index, cx);
             }
         }
-        if self.state() == ChannelState::Gone {
-            self.displace(cx);
+        if self.state().is_over() && !self.retry(cx) {
+            self.displace(cx.now);
         }
-        if !self.requests.waiting.is_empty() || !self.recovery.is_empty() {
-            self.drain_waiting(cx.now);
-            self.follow_up(cx);
-        }
+        self.send_waiting(cx);
         self.rest();
     }
 
     fn is_back(&self) -> bool {
-        // One that asks for a queue may be refused it.
-        self.state() != ChannelState::Gone && !self.lanes.asks_again
+        self.machine.is_back()
     }
 
     fn opened(&self) -> Option<Result<(), DeviceError>> {
-        let refused = |(queue, status)| {
-            DeviceError::NoQueue(format!(
-                "{} at {} refuses Connect of I/O queue {queue}: {status}; use fewer queues, or \
-                 raise the target's limits",
-                self.association.options().subsystem,
-                self.association.address()
-            ))
-        };
-        self.connected().map(|result| result.map_err(refused))
+        if !self.state().is_opening() {
+            return Some(Ok(()));
+        }
+        let (queue, status) = self.machine.refusal?;
+        if self.lanes.open() > 0 {
+            return None;
+        }
+        Some(Err(DeviceError::NoQueue(format!(
+            "{} at {} refuses Connect of I/O queue {queue}: {status}; use fewer queues, or raise \
+             the target's limits",
+            self.association.options().subsystem,
+            self.association.address()
+        ))))
     }
 
     fn deadline(&self) -> Time {
@@ -542,32 +418,27 @@ impl Channel for RemoteChannel {
         let replay = match self.state() {
             // An answer, which makes room, is followed by what waits.
             ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
-            ChannelState::Live => self.recovery.deadline(),
-            ChannelState::Gone => self.recovery.deadline().min(self.lanes.ask_again_at),
+            ChannelState::Live | ChannelState::Gone | ChannelState::Closed => {
+                self.recovery.deadline()
+            }
             _ => Time::NEVER,
         };
         let lanes = lanes.unwrap_or(Time::NEVER);
-        let own = self.requests.next_limit.min(self.lanes.reopening.at);
-        lanes.min(replay).min(own).min(self.lanes.reopening.due)
+        let own = self.requests.next_limit.min(self.machine.deadline());
+        lanes.min(replay).min(own)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
-        if self.closing {
-            return;
-        }
-        self.closing = true;
-        if self.state() == ChannelState::Gone {
-            return self.gone(BlockError::Aborted);
-        }
-        self.leave(cx);
-        self.gone(BlockError::Aborted);
-        for index in 0..self.lanes.all.len() {
-            self.check_lane(index, cx);
+        if self.state() != ChannelState::Closed {
+            self.enter(Cause::Closed, cx);
+            for index in 0..self.lanes.all.len() {
+                self.check_lane(index, cx);
+            }
         }
     }
 
     fn closed(&self) -> bool {
-        self.lanes.all.iter().all(|lane| lane.qpair.is_closed())
+        self.lanes.all_closed()
     }
 
     fn abandon(&mut self, guard: &Guard) {
@@ -583,7 +454,7 @@ impl Drop for RemoteChannel {
         self.end_rest();
         self.let_go_all();
         self.close_blocks();
-        self.association.leave_open(self.open_lanes());
-        self.release_queues();
+        self.association.leave_open(self.lanes.open());
+        self.lanes.release_queues(&self.association, 0);
     }
 }

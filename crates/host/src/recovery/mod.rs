@@ -26,6 +26,7 @@
 pub(crate) mod backoff;
 pub(crate) mod epoch;
 pub(crate) mod fences;
+pub(crate) mod machine;
 pub(crate) mod range_locks;
 pub(crate) mod replay;
 pub(crate) mod rest;

@@ -7,7 +7,8 @@
 //! Each request takes one way from its beginning to its end, unless the controller grants the lane no
 //! queue any more: then what it has goes through the ingress, until there is one again.
 
-use crate::channel::{ChannelState, RemoteChannel};
+use crate::channel::RemoteChannel;
+use crate::recovery::machine::ChannelState;
 use crate::switch::request_steering::LoadTable;
 use base::Time;
 use block::{Channel, Completion, Operation, Request, Submit};

@@ -13,9 +13,9 @@ use super::limits::{
 };
 use super::request_steering::LoadTable;
 use super::target_number::TargetNumber;
-use crate::channel::OtherWay;
 use crate::namespace::RemoteNamespace;
 use crate::recovery::epoch::Phase;
+use crate::recovery::machine::OtherWay;
 use crate::recovery::span::Span;
 use base::Time;
 use block::{

@@ -3,8 +3,9 @@
 //! A target that is connected and idle costs a turn nothing: its egresses are looked at again when a
 //! request or a completion reaches them, or when an association has moved.
 
-use crate::channel::{ChannelState, RemoteChannel};
+use crate::channel::RemoteChannel;
 use crate::recovery::epoch::Phase;
+use crate::recovery::machine::ChannelState;
 use crate::switch::ingress::IngressRequest;
 use crate::switch::target_number::TargetNumber;
 use base::Time;
@@ -41,8 +42,8 @@ pub(super) enum Outcome {
 impl Egress {
     /// Returns true if the association is over, and the lane has no request and no connection left.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_gone = self.channel.state() == ChannelState::Gone
-            && self.channel.association().phase() == Phase::Gone;
+        let is_gone =
+            self.channel.state().is_over() && self.channel.association().phase() == Phase::Gone;
         if !is_gone || self.channel.outstanding() > 0 || !self.backlog.is_empty() {
             return false;
         }
