@@ -10,7 +10,7 @@ use crate::stirred::{CoreNumber, Woken};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use kernel::Kernel;
-use reactor::arrivals::{Arrivals, Interest, Next};
+use reactor::arrivals::{Arrivals, DriverStep, Interest};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, OpKey, Outcome, Received,
     SendList, SendListPool, SocketId, Stream, Wait, Wake,
@@ -213,8 +213,8 @@ impl SimDriver {
         let (arrivals, mut kernel) = self.split();
         let now = kernel.now;
         self.rest = match arrivals.turn(wait, now, completed, &mut kernel) {
-            Next::Sleep(until) => Rest::Asleep(until),
-            Next::Turn => Rest::Awake,
+            DriverStep::Sleep(until) => Rest::Asleep(until),
+            DriverStep::Turn => Rest::Awake,
         };
         while let Some(slot) = self.arrivals.take_close() {
             self.finish_close(slot);

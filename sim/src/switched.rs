@@ -23,7 +23,7 @@ use base::units::CoreId;
 use block::Device;
 use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
-use host::switch::{CoreCounters, EgressService};
+use host::switchboard::{CoreCounters, EgressService};
 use host::{ConnectOptions, HostIdentity, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy, Service};
 use std::cell::{Cell, RefCell};

@@ -29,7 +29,7 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "a device is attached anew or recovered, by the same steps and with the same errors";
     "crates/host" => &["client/blocking.rs", "client/queue.rs"],
         "a namespace opens queues, and a queue keeps its subsystem connected";
-    "crates/host" => &["switch/mod.rs", "switch/registry.rs"],
+    "crates/host" => &["switchboard/mod.rs", "switchboard/registry.rs"],
         "the switchboard's fields, and their part of its methods";
     "crates/lab" => &["check/mod.rs", "check/mutations.rs", "check/search.rs"],
         "two commands share the function that runs seeds in parallel";

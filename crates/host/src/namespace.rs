@@ -1,7 +1,7 @@
 //! A namespace of a remote subsystem, as a block device.
 
 use crate::association::Association;
-use crate::association::namespace_state::NamespaceState;
+use crate::association::NamespaceState;
 use crate::channel::RemoteChannel;
 use crate::error::HostError;
 use crate::info::NamespaceInfo;

@@ -3,7 +3,7 @@
 use crate::{LoadProgress, Turned, seconds};
 use anyhow::{Context as _, Result, ensure};
 use host::Switchboard;
-use host::switch::FIXED_KNOBS;
+use host::switchboard::FIXED_KNOBS;
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 use std::time::Duration;

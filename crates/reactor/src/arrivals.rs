@@ -19,7 +19,7 @@ use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
 use base::mutation::{self, Mutation};
 use base::{Nanos, SlabKey, Time};
-use line::{Line, Queue};
+use line::{ArrivalQueue, Line};
 use paced::Paced;
 use switch::class_scheduler::{self, Order};
 use switch::limits::LOAD_RESET;
@@ -79,7 +79,7 @@ pub trait Kernel {
 
 /// The step that follows a look at the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum DriverStep {
     /// Sleep until the ring has something, or until then.
     Sleep(Time),
     /// The ring does its work, without a wait.
@@ -146,7 +146,7 @@ impl Arrivals {
         now: Time,
         completed: bool,
         kernel: &mut impl Kernel,
-    ) -> Next {
+    ) -> DriverStep {
         let until = match wait {
             Wait::Until(deadline) if deadline > now => deadline,
             _ => Time::ZERO,
@@ -158,18 +158,18 @@ impl Arrivals {
             self.unseen_turns = 0;
             self.end_grant(now);
             self.watch_hot(kernel);
-            return Next::Sleep(until);
+            return DriverStep::Sleep(until);
         }
         // A core that would sleep but for what completed at once (a send, as a rule) will do so on
         // its next turn, and looks then; unless there is always something.
         let waits = !self.line.is_empty() || !self.paced.is_empty();
         if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && !waits {
             self.unseen_turns += 1;
-            return Next::Turn;
+            return DriverStep::Turn;
         }
         self.unseen_turns = 0;
         self.receive_arrived(now, kernel);
-        Next::Turn
+        DriverStep::Turn
     }
 
     /// Takes note of a receive that was submitted on a socket.
@@ -178,7 +178,10 @@ impl Arrivals {
         let Some(socket) = kernel.interest(key) else {
             return;
         };
-        let (hot, more) = (socket.hot, socket.cut && socket.queue() == Queue::Bounded);
+        let (hot, more) = (
+            socket.hot,
+            socket.cut && socket.queue() == ArrivalQueue::Bounded,
+        );
         if more {
             // The ring would only say what is known.
             self.stand_in_line(key, kernel);
@@ -192,7 +195,7 @@ impl Arrivals {
     #[inline]
     pub fn sends(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
         let interest = kernel.interest(key);
-        if interest.is_some_and(|socket| socket.queue() == Queue::Bounded) {
+        if interest.is_some_and(|socket| socket.queue() == ArrivalQueue::Bounded) {
             self.paced.send(key);
         } else {
             kernel.send(key, usize::MAX);
@@ -207,7 +210,7 @@ impl Arrivals {
         };
         socket.quantum = quantum;
         let in_line = std::mem::take(&mut socket.in_line);
-        let cools = socket.hot && socket.queue() == Queue::Bounded;
+        let cools = socket.hot && socket.queue() == ArrivalQueue::Bounded;
         if in_line {
             self.line.remove(key);
             self.stand_in_line(key, kernel);
@@ -223,9 +226,9 @@ impl Arrivals {
             return;
         };
         let others_first = match socket.queue() {
-            Queue::Urgent => !self.line.urgent.is_empty(),
-            Queue::Others => self.prioritises(now) || !self.line.unbounded_is_empty(),
-            Queue::Bounded => true,
+            ArrivalQueue::Urgent => !self.line.urgent.is_empty(),
+            ArrivalQueue::Others => self.prioritises(now) || !self.line.unbounded_is_empty(),
+            ArrivalQueue::Bounded => true,
         };
         if others_first || kernel.free_buffers() == 0 {
             self.stand_in_line(key, kernel);
@@ -358,13 +361,13 @@ impl Arrivals {
             let keeps = !self.line.bounded.is_empty() && (free > 1 || self.paced.was_passed());
             let before = free.saturating_sub(usize::from(keeps));
             let mut most = before;
-            most -= self.receive_line(Queue::Urgent, most, now, kernel);
-            most -= self.receive_line(Queue::Others, most, now, kernel);
+            most -= self.receive_line(ArrivalQueue::Urgent, most, now, kernel);
+            most -= self.receive_line(ArrivalQueue::Others, most, now, kernel);
             if self.line.unbounded_is_empty() {
                 most -= self.receive_hot(most, None, now, kernel);
             }
             if !self.passes_bounded(most < before) && !self.go_on(true, kernel) {
-                self.receive_line(Queue::Bounded, 1, now, kernel);
+                self.receive_line(ArrivalQueue::Bounded, 1, now, kernel);
             }
         }
         self.join_line(prioritises, now, kernel);
@@ -401,7 +404,7 @@ impl Arrivals {
     /// is left. Returns how many have.
     fn receive_line(
         &mut self,
-        queue: Queue,
+        queue: ArrivalQueue,
         most: usize,
         now: Time,
         kernel: &mut impl Kernel,
@@ -466,7 +469,7 @@ impl Arrivals {
             let key = self.hot[index];
             let queue = kernel.interest(key).map(Interest::queue);
             let joins = queue.is_some_and(|queue| {
-                let passed_by = !prioritises && queue != Queue::Bounded;
+                let passed_by = !prioritises && queue != ArrivalQueue::Bounded;
                 passed_by || !self.line.of(queue).is_empty()
             });
             if joins {
@@ -490,7 +493,7 @@ impl Arrivals {
         let before = self.received_bytes;
         // The last buffer is for the rest, which may be owed something.
         let most = kernel.free_buffers().saturating_sub(1);
-        let received = self.receive_line(Queue::Urgent, most, now, kernel);
+        let received = self.receive_line(ArrivalQueue::Urgent, most, now, kernel);
         if self.line.urgent.is_empty() {
             self.receive_hot(most - received, Some(true), now, kernel);
         }
@@ -529,16 +532,16 @@ impl Arrivals {
         self.bounded_first ^= bounded;
         let mut received = 0;
         if bounded && bounded_first {
-            received = self.receive_line(Queue::Bounded, 1, now, kernel);
+            received = self.receive_line(ArrivalQueue::Bounded, 1, now, kernel);
         }
         if received == 0 {
-            received = self.receive_line(Queue::Others, 1, now, kernel);
+            received = self.receive_line(ArrivalQueue::Others, 1, now, kernel);
         }
         if received == 0 && self.line.unbounded_is_empty() {
             received = self.receive_hot(1, Some(false), now, kernel);
         }
         if received == 0 && bounded && !bounded_first {
-            received = self.receive_line(Queue::Bounded, 1, now, kernel);
+            received = self.receive_line(ArrivalQueue::Bounded, 1, now, kernel);
         }
         received
     }
@@ -605,7 +608,7 @@ impl Arrivals {
         let Some(socket) = kernel.interest_mut(key) else {
             return false;
         };
-        if socket.closing || socket.queue() == Queue::Bounded {
+        if socket.closing || socket.queue() == ArrivalQueue::Bounded {
             return false;
         }
         if !socket.hot && (socket.recurs || now >= self.crowded_until) {

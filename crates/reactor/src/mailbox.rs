@@ -18,20 +18,20 @@ use std::sync::{Arc, PoisonError};
 use std::sync::{Mutex, MutexGuard};
 
 struct Shared<M> {
-    queue: Mutex<Queue<M>>,
+    queue: Mutex<MailboxQueue<M>>,
     /// True if the queue may hold something; set after a push, cleared before a drain.
     pending: AtomicBool,
     waker: Arc<dyn Wake>,
 }
 
-struct Queue<M> {
+struct MailboxQueue<M> {
     messages: VecDeque<M>,
     /// True once the receiving end is gone: further messages are let go.
     closed: bool,
 }
 
 impl<M> Shared<M> {
-    fn lock(&self) -> MutexGuard<'_, Queue<M>> {
+    fn lock(&self) -> MutexGuard<'_, MailboxQueue<M>> {
         // A push or a pop cannot leave the queue half changed, so a poisoned lock is still good.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -51,7 +51,7 @@ impl<M> Mailbox<M> {
     /// Makes a mailbox; its messages wake the core behind `waker`.
     #[must_use]
     pub fn new(waker: Arc<dyn Wake>) -> Self {
-        let queue = Queue {
+        let queue = MailboxQueue {
             messages: VecDeque::with_capacity(MAILBOX_CAPACITY),
             closed: false,
         };

@@ -326,7 +326,7 @@ pub enum Runner {
 
 /// The next thing to do for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum QueueStep {
     /// Nothing: the queue is empty, or its runner will look at it again.
     Nothing,
     /// This one runs it now.
@@ -388,7 +388,7 @@ impl Gate {
     }
 
     /// A request is in the queue. Returns what the submitter has to do about it.
-    pub fn arrive(&mut self, now: Time, request: Properties) -> Next {
+    pub fn arrive(&mut self, now: Time, request: Properties) -> QueueStep {
         if self.waiting == 0 {
             self.due = if mutation::active(Mutation::PlugNeverDue) {
                 Time::NEVER
@@ -402,23 +402,23 @@ impl Gate {
         self.write_backs += u32::from(request.is_write_back());
         match self.next(now) {
             // The dispatcher knows when the plug is due since its first request.
-            Next::At(_) if self.waiting > 1 => Next::Nothing,
+            QueueStep::At(_) if self.waiting > 1 => QueueStep::Nothing,
             next => next,
         }
     }
 
     /// Returns what has to be done now.
     #[must_use]
-    pub fn next(&self, now: Time) -> Next {
+    pub fn next(&self, now: Time) -> QueueStep {
         if self.running || self.waiting == 0 {
-            return Next::Nothing;
+            return QueueStep::Nothing;
         }
         let full = self.waiting >= self.rules.unplug_threshold;
         let due = now >= self.due;
         if self.at_once == 0 && !full && !due {
-            return Next::At(self.due);
+            return QueueStep::At(self.due);
         }
-        Next::Run(match self.kind {
+        QueueStep::Run(match self.kind {
             QueueKind::Dispatched => Runner::Dispatcher,
             // No submitter is there when the time has come.
             QueueKind::Plugged | QueueKind::Shadow if self.at_once == 0 && !full => {
@@ -430,13 +430,13 @@ impl Gate {
 
     /// A thread waits for a request in the plug, or may do so: nothing stays there for its time.
     /// Returns what this thread, which is a submitter, has to do about it.
-    pub fn unplug(&mut self, now: Time) -> Next {
+    pub fn unplug(&mut self, now: Time) -> QueueStep {
         if self.waiting > 0 {
             self.due = self.due.min(now);
         }
         match self.next(now) {
-            Next::Run(Runner::Dispatcher) if self.kind != QueueKind::Dispatched => {
-                Next::Run(Runner::Submitter)
+            QueueStep::Run(Runner::Dispatcher) if self.kind != QueueKind::Dispatched => {
+                QueueStep::Run(Runner::Submitter)
             }
             next => next,
         }
@@ -491,8 +491,8 @@ impl Gate {
         assert!(self.running, "only who runs a queue goes on");
         self.running = false;
         let goes_on = match (self.next(now), self.kind, runner) {
-            (Next::Run(_), QueueKind::Shadow, Runner::Submitter) => false,
-            (Next::Run(_), ..) => true,
+            (QueueStep::Run(_), QueueKind::Shadow, Runner::Submitter) => false,
+            (QueueStep::Run(_), ..) => true,
             _ => false,
         };
         self.running = goes_on;
@@ -511,9 +511,11 @@ impl Gate {
     /// Returns what runs the queue after a runner that did not [go on](Self::goes_on): a submitter
     /// that stops hands a `2q` queue over to the dispatcher.
     #[must_use]
-    pub fn after(&self, now: Time) -> Next {
+    pub fn after(&self, now: Time) -> QueueStep {
         match self.next(now) {
-            Next::Run(_) if self.kind == QueueKind::Shadow => Next::Run(Runner::Dispatcher),
+            QueueStep::Run(_) if self.kind == QueueKind::Shadow => {
+                QueueStep::Run(Runner::Dispatcher)
+            }
             next => next,
         }
     }

@@ -10,7 +10,7 @@ use crate::path_core::PathCore;
 use crate::storage::TargetCore;
 use crate::world::Actor;
 use base::{Nanos, Time};
-use host::switch::EgressService;
+use host::switchboard::EgressService;
 use host::{Association, Phase, Switchboard};
 use reactor::{Core, Service};
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use super::world::{Event, Role, Step, World};
 use base::Nanos;
 use block::limits::{CACHE_WRITES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use std::ops::Range;
-use switch::path::{Next, Properties, QueueKind, Route, Runner};
+use switch::path::{Properties, QueueKind, QueueStep, Route, Runner};
 
 impl World<'_> {
     /// Returns true if a thread waits for the device by polling.
@@ -212,7 +212,7 @@ impl World<'_> {
                 if unplugs {
                     next = queue.gate.unplug(now);
                 }
-                if next == Next::Run(Runner::Submitter) {
+                if next == QueueStep::Run(Runner::Submitter) {
                     queue.gate.begin();
                     self.threads[thread].term = Some((index, true));
                 } else {
@@ -223,11 +223,11 @@ impl World<'_> {
     }
 
     /// Has the dispatcher run a queue when that is due.
-    fn see_to(&mut self, queue: usize, next: Next, by: usize) {
+    fn see_to(&mut self, queue: usize, next: QueueStep, by: usize) {
         match next {
-            Next::Run(_) => self.ring(Some(by)),
-            Next::At(time) => self.push(time.0, Event::Due(queue)),
-            Next::Nothing => {}
+            QueueStep::Run(_) => self.ring(Some(by)),
+            QueueStep::At(time) => self.push(time.0, Event::Due(queue)),
+            QueueStep::Nothing => {}
         }
     }
 
@@ -240,7 +240,7 @@ impl World<'_> {
 
     /// A plugged queue may be due.
     pub(super) fn due(&mut self, queue: usize) {
-        if self.queues[queue].gate.next(self.time()) == Next::Run(Runner::Dispatcher) {
+        if self.queues[queue].gate.next(self.time()) == QueueStep::Run(Runner::Dispatcher) {
             self.ring(None);
         }
     }
@@ -251,10 +251,10 @@ impl World<'_> {
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
             let runs = match queue.gate.next(now) {
-                Next::Run(Runner::Dispatcher) => true,
+                QueueStep::Run(Runner::Dispatcher) => true,
                 // A submitter handed it over.
-                Next::Run(Runner::Submitter) => queue.kind == QueueKind::Shadow,
-                Next::At(_) | Next::Nothing => false,
+                QueueStep::Run(Runner::Submitter) => queue.kind == QueueKind::Shadow,
+                QueueStep::At(_) | QueueStep::Nothing => false,
             };
             if runs && self.threads[thread].term.is_none() {
                 queue.gate.begin();

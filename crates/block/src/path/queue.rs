@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
-use switch::path::{Gate, Next, PathRules, Properties, QueueKind, Runner};
+use switch::path::{Gate, PathRules, Properties, QueueKind, QueueStep, Runner};
 
 /// The longest time for which a runner sleeps on a device without progress while requests wait for
 /// it, in hand-over times: longer than devices that work take, for a batch that another runner sends
@@ -180,17 +180,17 @@ impl SharedQueue {
 
     /// Does what is next: returns a term if the calling submitter has to run the queue, and tells
     /// the dispatcher if that has to, now or later.
-    fn run(&self, mut state: MutexGuard<'_, State>, next: Next, now: Time) -> Option<Term> {
+    fn run(&self, mut state: MutexGuard<'_, State>, next: QueueStep, now: Time) -> Option<Term> {
         match next {
-            Next::Run(runner) if self.is_for_submitters(runner) => {
+            QueueStep::Run(runner) if self.is_for_submitters(runner) => {
                 Some(self.begin(&mut state, now))
             }
-            Next::Run(_) | Next::At(_) => {
+            QueueStep::Run(_) | QueueStep::At(_) => {
                 drop(state);
                 self.bell.sleeper.ring();
                 None
             }
-            Next::Nothing => None,
+            QueueStep::Nothing => None,
         }
     }
 
@@ -253,10 +253,10 @@ impl SharedQueue {
         }
         let mut state = self.lock();
         let runs = match state.gate.next(now) {
-            Next::Run(Runner::Dispatcher) => true,
+            QueueStep::Run(Runner::Dispatcher) => true,
             // A submitter handed it over.
-            Next::Run(Runner::Submitter) => self.kind == QueueKind::Shadow,
-            Next::At(_) | Next::Nothing => false,
+            QueueStep::Run(Runner::Submitter) => self.kind == QueueKind::Shadow,
+            QueueStep::At(_) | QueueStep::Nothing => false,
         };
         runs.then(|| self.begin(&mut state, now))
     }
@@ -344,11 +344,11 @@ impl SharedQueue {
     /// Tells the thread that has to run the queue next, which no thread runs, that it has to.
     fn pass_on(&self, state: &State, now: Time) {
         match (state.gate.after(now), state.requests.front()) {
-            (Next::Run(runner), Some(entry)) if self.is_for_submitters(runner) => {
+            (QueueStep::Run(runner), Some(entry)) if self.is_for_submitters(runner) => {
                 entry.inbox.hand(self.index);
             }
-            (Next::Run(_) | Next::At(_), _) => self.bell.sleeper.ring(),
-            (Next::Nothing, _) => {}
+            (QueueStep::Run(_) | QueueStep::At(_), _) => self.bell.sleeper.ring(),
+            (QueueStep::Nothing, _) => {}
         }
     }
 
@@ -397,10 +397,10 @@ impl SharedQueue {
     pub(super) fn due(&self, now: Time) -> Time {
         match self.lock().gate.next(now) {
             _ if self.bell.is_unserved() => Time::NEVER,
-            Next::Nothing => Time::NEVER,
-            Next::At(time) => time,
-            Next::Run(Runner::Submitter) if self.kind != QueueKind::Shadow => Time::NEVER,
-            Next::Run(_) => Time::ZERO,
+            QueueStep::Nothing => Time::NEVER,
+            QueueStep::At(time) => time,
+            QueueStep::Run(Runner::Submitter) if self.kind != QueueKind::Shadow => Time::NEVER,
+            QueueStep::Run(_) => Time::ZERO,
         }
     }
 }

@@ -8,34 +8,24 @@
 //! anything in here.
 
 mod addresses;
-mod connections;
-mod controllers_watch;
-pub(crate) mod namespace_state;
-mod namespaces_found;
-pub(crate) mod parameters;
-mod queue_ids;
 #[cfg(test)]
 mod tests;
 
 use crate::error::ConnectionError;
-use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
+use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, Parameters, VolumeId};
+use crate::limits::IO_QUEUES_MAX;
 use crate::options::{ConnectOptions, ReplayPolicy};
 pub use crate::recovery::epoch::Phase;
 use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{ControllerName, FenceSnapshot, Fences};
 use crate::recovery::rest::Rest;
 use crate::recovery::span::Span;
+use crate::recovery::unflushed::Unflushed;
 use addresses::Addresses;
 use base::mutation::{self, Mutation};
-use block::CacheLife;
-pub use controllers_watch::ControllersWatch;
-use namespace_state::NamespaceState;
-use namespaces_found::NOT_IDENTIFIED;
-pub(crate) use namespaces_found::NamespacesFound;
-use parameters::Parameters;
-use queue_ids::QueueIds;
+use block::{CacheLife, Geometry};
 use reactor::Wake;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -567,5 +557,165 @@ impl Association {
 
     pub(crate) fn learn_discovery(&self, entries: Vec<DiscoveryEntry>) {
         self.lock().discovery = entries;
+    }
+}
+
+impl Association {
+    /// Registers a channel, as [`add_waker`](Self::add_waker). Returns its key and its rest.
+    pub(crate) fn add_channel(&self, waker: Arc<dyn Wake>) -> (u64, Arc<Rest>) {
+        let (id, rest) = (self.add_waker(waker), Arc::new(Rest::new()));
+        self.lock().rests.insert(id, Arc::clone(&rest));
+        (id, rest)
+    }
+
+    /// An I/O connection is about to be opened; refused when the epoch has moved meanwhile.
+    pub(crate) fn enter_open(&self, epoch: Epoch) -> bool {
+        if self.epoch.enter(epoch) {
+            return true;
+        }
+        self.leave_open(1);
+        false
+    }
+
+    /// I/O connections are closed or retired.
+    pub(crate) fn leave_open(&self, count: u32) {
+        if count > 0 && self.epoch.leave(count) {
+            self.announce();
+        }
+    }
+
+    /// Returns the number of I/O connections that are open and not retired. The association is lost:
+    /// those of the channels at rest are retired now.
+    pub(crate) fn open_connections(&self) -> u32 {
+        for rest in self.lock().rests.values() {
+            let open = rest.retire();
+            if open > 0 {
+                // Only this caller waits for that.
+                let _ = self.epoch.leave(open);
+            }
+        }
+        self.epoch.open()
+    }
+}
+
+/// Told of the controllers of an association.
+pub trait ControllersWatch: Send + Sync + std::fmt::Debug {
+    /// These are all controllers that may carry out commands of the association from now on: the present
+    /// one, and those of lost connections of which the end is not known. Called before anything is sent
+    /// to the present one; must not block, nor use the association.
+    fn note(&self, controllers: &[ControllerName]);
+}
+
+/// Namespaces as the controller identified them.
+#[derive(Debug, Default)]
+pub(crate) struct NamespacesFound {
+    /// Those that can be used.
+    pub(crate) found: Vec<NamespaceInfo>,
+    /// Those that cannot, each with the reason.
+    pub(crate) unusable: BTreeMap<u32, &'static str>,
+    /// Those of which nothing is known: the controller could not identify them.
+    pub(crate) unknown: BTreeSet<u32>,
+    /// The namespaces that it was asked for, where it is not all of them.
+    pub(crate) only: Option<BTreeSet<u32>>,
+}
+
+/// Reason for which a namespace cannot be opened that the controller could not identify.
+const NOT_IDENTIFIED: &str = "the controller cannot identify it now; try again later, or see the \
+                              target's log";
+
+/// Queue identifiers in use, of those that the controller grants.
+#[derive(Debug, Default)]
+struct QueueIds {
+    /// Element `n` is true while identifier `n + 1` is in use.
+    used: Vec<bool>,
+}
+
+impl QueueIds {
+    /// Takes the lowest free identifier above `after` among `1..=granted`, or else the lowest one.
+    fn take(&mut self, granted: u16, after: u16) -> Option<u16> {
+        let granted = usize::from(granted.min(IO_QUEUES_MAX));
+        let mut in_turn = (after.into()..granted).chain(0..granted);
+        let free = in_turn.find(|&i| !self.used.get(i).copied().unwrap_or(false))?;
+        if self.used.len() <= free {
+            self.used.resize(free + 1, false);
+        }
+        self.used[free] = true;
+        u16::try_from(free + 1).ok()
+    }
+
+    /// Gives an identifier back.
+    fn release(&mut self, queue_id: u16) {
+        let index = usize::from(queue_id) - 1;
+        if let Some(used) = self.used.get_mut(index) {
+            *used = false;
+        }
+    }
+
+    /// Returns the number of free identifiers among `1..=granted`.
+    fn free(&self, granted: u16) -> usize {
+        let granted = usize::from(granted);
+        let used = self.used.iter().take(granted);
+        granted - used.filter(|&&used| used).count()
+    }
+}
+
+/// A namespace as it was last identified.
+#[derive(Debug)]
+pub(crate) struct NamespaceState {
+    pub(crate) nsid: u32,
+    pub(crate) block_bytes: u32,
+    volume: VolumeId,
+    /// Size in blocks; 0 after the namespace went away, or its NSID came to name another volume.
+    blocks: AtomicU64,
+    read_only: AtomicBool,
+    pub(crate) unflushed: Unflushed,
+}
+
+impl NamespaceState {
+    /// The state of a namespace of the controller with this serial number.
+    pub(crate) fn new(info: &NamespaceInfo, serial: &str) -> Self {
+        Self {
+            nsid: info.nsid,
+            block_bytes: info.geometry.block_bytes,
+            volume: info.volume(serial),
+            blocks: AtomicU64::new(info.geometry.blocks),
+            read_only: AtomicBool::new(info.read_only),
+            unflushed: Unflushed::new(),
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns true if the namespace went away; it does not come back under this state.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.geometry().is_gone()
+    }
+
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the identifiers are those of the volume that this state belongs to.
+    fn is_volume(&self, info: &NamespaceInfo, serial: &str) -> bool {
+        info.volume(serial).is_same(&self.volume) || mutation::active(Mutation::OtherVolumeAccepted)
+    }
+
+    /// Takes over the size and the protection of the namespace as it is identified now: `None`, or
+    /// another volume, or another block size, means that it is gone.
+    fn update(&self, info: Option<&NamespaceInfo>, serial: &str) {
+        let same = |info: &&NamespaceInfo| {
+            self.is_volume(info, serial) && info.geometry.block_bytes == self.block_bytes
+        };
+        let info = info.filter(same);
+        let blocks = info.map_or(0, |info| info.geometry.blocks);
+        self.blocks.store(blocks, Ordering::Relaxed);
+        if let Some(info) = info {
+            self.read_only.store(info.read_only, Ordering::Relaxed);
+        }
     }
 }

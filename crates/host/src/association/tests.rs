@@ -130,3 +130,28 @@ fn a_connection_that_comes_too_late_does_not_open() {
     association.leave_open(1);
     assert_eq!(association.open_connections(), 0);
 }
+
+#[test]
+fn identifiers_start_at_one_and_are_given_out_once() {
+    let mut ids = QueueIds::default();
+    assert_eq!(ids.free(2), 2);
+    assert_eq!(ids.take(2, 0), Some(1));
+    assert_eq!(ids.take(2, 0), Some(2));
+    assert_eq!(ids.take(2, 0), None);
+    assert_eq!(ids.free(2), 0);
+    ids.release(1);
+    assert_eq!(ids.take(2, 0), Some(1));
+}
+
+#[test]
+fn all_that_are_free_are_tried_in_turn() {
+    let mut ids = QueueIds::default();
+    assert_eq!(ids.take(4, 0), Some(1));
+    let mut tried = 1;
+    for next in [2, 3, 4, 1, 2] {
+        assert_eq!(ids.take(4, tried), Some(next));
+        ids.release(tried);
+        tried = next;
+    }
+    assert_eq!(ids.take(4, 4), Some(1));
+}

@@ -3,12 +3,12 @@
 //! (docs/design/decisions/0004-replay.md).
 
 use super::{ChannelNamespace, RemoteChannel, Requests};
-use crate::association::parameters::Parameters;
 use crate::command::BlockRequest;
 use crate::command::exchange::Exchange;
+use crate::info::Parameters;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
 use crate::recovery::machine::ChannelState;
-use crate::recovery::replay::{Next, Replay};
+use crate::recovery::replay::{Replay, ReplayStep};
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::{BlockError, Operation, Request};
@@ -42,11 +42,13 @@ impl RemoteChannel {
         self.recovery.refresh(&self.association);
         for _ in 0..self.recovery.len() {
             match self.next_lost(now) {
-                Next::Nothing => break,
-                Next::Wait => {}
-                Next::Report(replay, error) => self.report_lost_write(replay, error),
-                Next::Send(exchange) if exchange.given_up.is_some() => self.tell_given_up(exchange),
-                Next::Send(exchange) => {
+                ReplayStep::Nothing => break,
+                ReplayStep::Wait => {}
+                ReplayStep::Report(replay, error) => self.report_lost_write(replay, error),
+                ReplayStep::Send(exchange) if exchange.given_up.is_some() => {
+                    self.tell_given_up(exchange)
+                }
+                ReplayStep::Send(exchange) => {
                     let Some(lane) = self.lanes.free() else {
                         self.recovery.push_front(exchange);
                         return;
@@ -84,7 +86,7 @@ impl RemoteChannel {
     }
 
     /// Returns the decision about the oldest lost request.
-    fn next_lost(&mut self, now: Time) -> Next {
+    fn next_lost(&mut self, now: Time) -> ReplayStep {
         let namespaces = &self.namespaces;
         self.recovery
             .next(now, |exchange| is_volume_gone(namespaces, exchange))
@@ -185,10 +187,10 @@ impl RemoteChannel {
         self.recovery.refresh(&self.association);
         for _ in 0..self.recovery.len() {
             match self.next_lost(now) {
-                Next::Nothing => break,
-                Next::Wait => {}
-                Next::Report(replay, error) => self.report_lost_write(replay, error),
-                Next::Send(exchange) => self.displace_one(exchange),
+                ReplayStep::Nothing => break,
+                ReplayStep::Wait => {}
+                ReplayStep::Report(replay, error) => self.report_lost_write(replay, error),
+                ReplayStep::Send(exchange) => self.displace_one(exchange),
             }
         }
     }

@@ -16,12 +16,11 @@ mod reap;
 mod submit;
 
 use crate::association::Association;
-use crate::association::namespace_state::NamespaceState;
-use crate::association::parameters::Parameters;
+use crate::association::NamespaceState;
 use crate::command::apart::ApartCommands;
 use crate::command::exchange::Exchange;
 use crate::command::extents::ExtentsRequest;
-use crate::command::state::SlotState;
+use crate::info::Parameters;
 use crate::qpair::QpairConfig;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::machine::{Cause, ChannelMachine, ChannelState, OtherWay};
@@ -221,19 +220,6 @@ impl RemoteChannel {
     pub fn lacks_lane(&self) -> bool {
         let lacks = |lane: &lanes::Lane| lane.queue_id > 0 && !lane.qpair.is_live();
         self.state() == ChannelState::Live && self.lanes.all.iter().any(lacks)
-    }
-
-    /// Returns how often requests entered each state on their lanes, with the state's name.
-    #[must_use]
-    pub fn request_states_entered(&mut self) -> [(&'static str, u64); SlotState::COUNT] {
-        let mut total = std::array::from_fn(|state| (SlotState::ALL[state].name(), 0));
-        for lane in &mut self.lanes.all {
-            let entered = lane.qpair.table().entered();
-            for ((_, total), entered) in total.iter_mut().zip(entered) {
-                *total += entered;
-            }
-        }
-        total
     }
 
     /// Returns how often the lanes entered each state of a connection, with the state's name.

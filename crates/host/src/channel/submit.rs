@@ -2,10 +2,10 @@
 //! sent as one vendor command if the target takes it, otherwise as one command per extent.
 
 use super::RemoteChannel;
-use crate::association::parameters::{Features, Parameters};
 use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::extents::{ExtentsRequest, has_more_owners};
+use crate::info::{Features, Parameters};
 use crate::recovery::machine::ChannelState;
 use base::Time;
 use block::{

@@ -4,7 +4,7 @@ use super::call::{Call, Data};
 use super::caller::CallerPath;
 use super::queue::{Queue, QueueOptions};
 use super::reply::{BlockingReply, ReplyTo};
-use super::service::{BlockingRequest, Message, Patience};
+use super::service::{BlockingRequest, ClientMessage, Patience};
 use super::{Host, HostInner, range};
 use crate::association::Association;
 use crate::error::{HostError, RequestError};
@@ -91,7 +91,7 @@ impl Subsystem {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let host = &self.inner.host.inner;
         let (opened, opening) = channel();
-        host.send(Message::Open(id, remote.clone(), opened))?;
+        host.send(ClientMessage::Open(id, remote.clone(), opened))?;
         host.receive(&opening)??;
         let path = host.path.map(|path| CallerPath::start(&remote, path));
         Ok(Namespace {
@@ -132,7 +132,9 @@ impl Drop for NamespaceInner {
     fn drop(&mut self) {
         // There is only one for each namespace, and this may be the host's own thread, which must
         // not wait. A host that is closed has released it already.
-        self.host().sender.send_always(Message::Release(self.id));
+        self.host()
+            .sender
+            .send_always(ClientMessage::Release(self.id));
     }
 }
 
@@ -168,7 +170,7 @@ impl Canceller {
             // There is only one of each handle, and this may be the host's own thread, which must
             // not wait.
             let sender = &self.namespace.host().sender;
-            sender.send_always(Message::Cancel(self.namespace.id));
+            sender.send_always(ClientMessage::Cancel(self.namespace.id));
         }
     }
 }
@@ -341,13 +343,16 @@ impl Namespace {
     }
 
     /// The message that a request is to the host's thread.
-    pub(super) fn message(&self, request: BlockingRequest) -> Message {
-        Message::Request(self.inner.id, request)
+    pub(super) fn message(&self, request: BlockingRequest) -> ClientMessage {
+        ClientMessage::Request(self.inner.id, request)
     }
 
     /// Hands the host's thread a message without waiting; `Some` message comes back while its
     /// mailbox is full.
-    pub(super) fn post(&self, message: Message) -> Result<Option<Message>, RequestError> {
+    pub(super) fn post(
+        &self,
+        message: ClientMessage,
+    ) -> Result<Option<ClientMessage>, RequestError> {
         let host = self.inner.host();
         if host.is_over() {
             return Err(RequestError::Closed);
@@ -525,7 +530,8 @@ impl Namespace {
         let host = self.inner.host();
         let answer = host.receive_looking(replies, || {
             if patience.is_interrupted() {
-                host.sender.send_always(Message::Cancel(self.inner.id));
+                host.sender
+                    .send_always(ClientMessage::Cancel(self.inner.id));
             }
         });
         answer.map_err(|_| RequestError::Closed)
@@ -550,7 +556,7 @@ impl Namespace {
             reply: ReplyTo::Caller(reply.clone()),
             patience: patience.clone(),
         };
-        let message = Message::Request(self.inner.id, request);
+        let message = ClientMessage::Request(self.inner.id, request);
         self.inner
             .host()
             .send(message)

@@ -13,13 +13,11 @@ mod range;
 mod readiness;
 mod reply;
 mod service;
-mod switched_queue;
 mod transfer;
 
 pub use blocking::{Canceller, Namespace, Subsystem};
 pub use own_channel::Completions;
-pub use queue::{Queue, QueueOptions, SubmitError};
-pub use switched_queue::SwitchedQueueOptions;
+pub use queue::{Queue, QueueOptions, SubmitError, SwitchedQueueOptions};
 pub use transfer::{AsyncNamespace, Transfer};
 
 use crate::association::Association;
@@ -34,7 +32,7 @@ use base::{Nanos, Prng};
 use block::DeviceError;
 use reactor::uring::UringDriver;
 use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions, start_core};
-use service::{ClientService, Message};
+use service::{ClientMessage, ClientService};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -219,7 +217,7 @@ struct HostInner {
     template: ConnectOptions,
     poll: PollPolicy,
     path: Option<PathSpec>,
-    sender: MailboxSender<Message>,
+    sender: MailboxSender<ClientMessage>,
     controllers: AtomicUsize,
     /// Number of connects so far.
     connects: AtomicU64,
@@ -263,7 +261,7 @@ impl HostInner {
     }
 
     /// Hands the thread a message; waits while its mailbox is full.
-    fn send(&self, mut message: Message) -> Result<(), HostError> {
+    fn send(&self, mut message: ClientMessage) -> Result<(), HostError> {
         loop {
             if self.is_over() {
                 return Err(HostError::Closed);
@@ -280,7 +278,7 @@ impl HostInner {
 impl Drop for HostInner {
     fn drop(&mut self) {
         // There is only one, and this may be the host's own thread, which must not wait.
-        self.sender.send_always(Message::Shutdown);
+        self.sender.send_always(ClientMessage::Shutdown);
         let Some(thread) = self.thread.take() else {
             return;
         };
@@ -418,7 +416,8 @@ impl Host {
     /// Lets the thread run the association, and waits until it is live.
     pub(crate) fn settle(&self, association: &Arc<Association>) -> Result<(), HostError> {
         let options = association.options();
-        self.inner.send(Message::Connect(Arc::clone(association)))?;
+        self.inner
+            .send(ClientMessage::Connect(Arc::clone(association)))?;
         // TCP, ICResp, Connect, and a few admin commands, each with that time-out.
         let addresses = 1 + u32::try_from(options.further_addresses.len()).unwrap_or(u32::MAX);
         let limit = Duration::from(options.connect_timeout).saturating_mul(8 * addresses.min(64));
@@ -461,7 +460,9 @@ fn driver_options() -> reactor::uring::Options {
 }
 
 /// Starts the dataplane thread.
-fn start_thread(poll: PollPolicy) -> Result<(JoinHandle<()>, MailboxSender<Message>), HostError> {
+fn start_thread(
+    poll: PollPolicy,
+) -> Result<(JoinHandle<()>, MailboxSender<ClientMessage>), HostError> {
     let open = move || -> Result<_, HostError> {
         let driver = UringDriver::new(&driver_options())?;
         Ok((Core::new(driver, ClientService::new(), poll), ()))

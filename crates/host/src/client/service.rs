@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// Messages of callers to the thread.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum ClientMessage {
     /// Run this association.
     Connect(Arc<Association>),
     /// Open a channel under this number, and tell whether it has an I/O queue.
@@ -273,7 +273,7 @@ fn finish(requests: &mut Slab<BlockingRequest>, done: block::Completion) {
 }
 
 impl Service for ClientService {
-    type Message = Message;
+    type Message = ClientMessage;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
         let op_namespace = completion.key.op_namespace;
@@ -287,26 +287,26 @@ impl Service for ClientService {
         }
     }
 
-    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+    fn message(&mut self, message: ClientMessage, cx: &mut Context<'_>) {
         match message {
-            Message::Connect(association) => {
+            ClientMessage::Connect(association) => {
                 let controller = Controller::new(association, cx.driver);
                 self.controllers.push(controller);
             }
-            Message::Open(id, namespace, opened) => {
+            ClientMessage::Open(id, namespace, opened) => {
                 self.open(id, &namespace, opened, cx);
             }
-            Message::Release(id) => {
+            ClientMessage::Release(id) => {
                 if let Some(open) = self.channels.get_mut(&id) {
                     open.closing = true;
                     open.channel.close(cx);
                 }
             }
-            Message::Request(id, request) => match self.channels.get_mut(&id) {
+            ClientMessage::Request(id, request) => match self.channels.get_mut(&id) {
                 Some(open) => open.take(request, cx.now),
                 None => request.answer(Err(BlockError::Gone)),
             },
-            Message::Cancel(id) => {
+            ClientMessage::Cancel(id) => {
                 let Some(open) = self.channels.get_mut(&id) else {
                     return;
                 };
@@ -317,7 +317,7 @@ impl Service for ClientService {
                     }
                 }
             }
-            Message::Shutdown => {
+            ClientMessage::Shutdown => {
                 self.shutting_down = true;
                 for open in self.channels.values_mut() {
                     open.closing = true;

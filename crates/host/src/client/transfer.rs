@@ -7,7 +7,7 @@
 use super::blocking::Namespace;
 use super::range;
 use super::reply::{ReplyState, ReplyTo};
-use super::service::{BlockingRequest, Message};
+use super::service::{BlockingRequest, ClientMessage};
 use crate::error::RequestError;
 use base::units::Lba;
 use block::{BlockError, Device, Operation};
@@ -128,7 +128,7 @@ enum TransferState {
     New,
     /// Messages that the thread's mailbox had no room for, and pieces that are not answered.
     Running {
-        unsent: VecDeque<Message>,
+        unsent: VecDeque<ClientMessage>,
         left: usize,
         /// Bytes of each piece but the last.
         step: usize,

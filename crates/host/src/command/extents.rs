@@ -3,7 +3,7 @@
 //! Its capsule carries a buffer of the command's own: the table and, before it, the data of a write
 //! that is small enough to be copied there. Any other data stays where the submitter has it.
 
-use crate::association::parameters::Parameters;
+use crate::info::Parameters;
 use crate::limits::EXTENTS_MAX;
 use crate::recovery::span::Span;
 use block::{BlockError, Extent, Extents, Operation};

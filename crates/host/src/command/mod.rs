@@ -6,10 +6,9 @@
 pub(crate) mod apart;
 pub(crate) mod exchange;
 pub(crate) mod extents;
-pub(crate) mod state;
 pub(crate) mod table;
 
-use crate::association::parameters::Parameters;
+use crate::info::Parameters;
 use crate::recovery::span::Span;
 use base::units::Lba;
 use block::{Geometry, Operation};

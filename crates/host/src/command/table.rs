@@ -5,11 +5,12 @@
 //! matches none. Owned by a [`Qpair`](crate::qpair::Qpair); the I/O path neither searches nor
 //! hashes nor allocates here.
 
+#[cfg(test)]
+mod tests;
+
 use crate::command::exchange::{Direction, Exchange, Work};
-use crate::command::state::SlotState;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX, TIMEOUT_SCAN};
 use base::mutation::{self, Mutation};
-use base::state::State as _;
 use base::{ShortQueue, Time};
 use reactor::IoSlice;
 use wire::nvme::{Completion, Status};
@@ -148,12 +149,12 @@ impl Slot {
         }
     }
 
-    /// Moves on, and counts the state.
+    /// Moves to another state.
     ///
     /// # Panics
-    /// When the state machine has no such move: then a request would end twice, or never.
+    /// If the state machine does not allow it: a request would end twice, or never.
     #[inline]
-    fn enter(&mut self, next: SlotState, entered: &mut [u64; SlotState::COUNT]) {
+    fn enter(&mut self, next: SlotState) {
         assert!(
             next.follows(self.state),
             "{} does not follow {}",
@@ -161,7 +162,6 @@ impl Slot {
             self.state.name()
         );
         self.state = next;
-        entered[next.index()] += 1;
     }
 
     /// Returns true if R2Ts of it are not fulfilled.
@@ -191,8 +191,6 @@ pub(crate) struct CommandTable {
     finished: ShortQueue<(u16, Outcome)>,
     /// Commands under way that may take as long as they will.
     patient: usize,
-    /// Number of times that a slot entered each state.
-    entered: [u64; SlotState::COUNT],
 }
 
 impl CommandTable {
@@ -212,7 +210,6 @@ impl CommandTable {
             index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
             finished: ShortQueue::with_capacity(usize::from(depth)),
             patient: 0,
-            entered: [0; SlotState::COUNT],
         }
     }
 
@@ -243,7 +240,7 @@ impl CommandTable {
         assert!(slot.exchange.is_none(), "a slot has one command");
         self.first_free = slot.next_free;
         self.occupied += 1;
-        slot.enter(SlotState::Queued, &mut self.entered);
+        slot.enter(SlotState::Queued);
         slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
         slot.received = 0;
         slot.damaged = false;
@@ -279,12 +276,7 @@ impl CommandTable {
     /// Marks the command of a slot as sent, or in a send.
     #[inline]
     pub(crate) fn sent(&mut self, index: u16) {
-        self.slots[usize::from(index)].enter(SlotState::Outstanding, &mut self.entered);
-    }
-
-    /// Returns how often requests entered each state.
-    pub(crate) const fn entered(&self) -> &[u64; SlotState::COUNT] {
-        &self.entered
+        self.slots[usize::from(index)].enter(SlotState::Outstanding);
     }
 
     pub(crate) fn slot(&mut self, index: u16) -> &mut Slot {
@@ -358,7 +350,7 @@ impl CommandTable {
             .expect("answered commands are occupied");
         slot.has_transfers = false;
         if is_carried || !exchange.reclaim() {
-            slot.enter(SlotState::Answered, &mut self.entered);
+            slot.enter(SlotState::Answered);
             self.answers[usize::from(index)] = completion;
             return false;
         }
@@ -375,7 +367,7 @@ impl CommandTable {
     /// Ends the command of a slot; its owner takes it next.
     fn release(&mut self, index: u16, outcome: Outcome) {
         let slot = &mut self.slots[usize::from(index)];
-        slot.enter(SlotState::Finished, &mut self.entered);
+        slot.enter(SlotState::Finished);
         slot.generation = slot.generation.wrapping_add(1);
         self.patient -= usize::from(slot.deadline == Time::NEVER);
         slot.deadline = Time::NEVER;
@@ -461,7 +453,7 @@ impl CommandTable {
     #[inline]
     fn free(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
-        slot.enter(SlotState::Free, &mut self.entered);
+        slot.enter(SlotState::Free);
         slot.next_free = std::mem::replace(&mut self.first_free, index);
         self.occupied -= 1;
     }
@@ -510,5 +502,43 @@ impl CommandTable {
     }
 }
 
-#[cfg(test)]
-mod tests;
+base::states! {
+    /// State of a slot's command.
+    ///
+    /// ```text
+    ///         insert            sent              answer, lost             taken
+    ///  Free ────────► Queued ─────────► Outstanding ─────────► Finished ─────────► Free
+    ///                    │                   │                    ▲
+    ///                    │ lost              │ answered while a   │ the send is over,
+    ///                    │                   ▼ send reads its data│ or the connection
+    ///                    │               Answered ────────────────┤
+    ///                    └────────────────────────────────────────┘
+    /// ```
+    pub(crate) enum SlotState {
+        /// There is none.
+        Free = "free",
+        /// It waits for room in a send.
+        Queued = "queued",
+        /// It is with the controller, or in a send.
+        Outstanding = "outstanding",
+        /// It was answered while a send still read its data; the table keeps the answer.
+        Answered = "answered",
+        /// It is over, and its owner has not taken it yet.
+        Finished = "finished",
+    }
+}
+
+impl SlotState {
+    #[inline]
+    fn follows(self, before: Self) -> bool {
+        match self {
+            Self::Free => before == Self::Finished,
+            Self::Queued => before == Self::Free,
+            Self::Outstanding => before == Self::Queued,
+            Self::Answered => matches!(before, Self::Outstanding | Self::Answered),
+            Self::Finished => {
+                matches!(before, Self::Queued | Self::Outstanding | Self::Answered)
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The controller's side of fences: raised at a loss, lowered when the target confirms the end of a
 //! lost association or must have ended it (docs/design/decisions/0004-replay.md).
 
-use super::setup_step::SetupStep;
+use super::SetupStep;
 use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
 use crate::command::exchange::Exchange;
 use crate::error::ConnectionError;

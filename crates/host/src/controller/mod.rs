@@ -6,37 +6,36 @@
 //! through the [`Association`]. It must never announce a new association while a connection of the
 //! old one may still carry a command.
 
-mod events;
 mod fencing;
 mod inquiry;
-mod keep_alive;
-mod quiet_time;
 mod setup;
-mod setup_step;
-mod shutdown;
-mod state;
-
-pub use state::ControllerState;
 
 use crate::association::Association;
 use crate::command::exchange::Exchange;
 use crate::command::table::{Finished, Outcome};
 use crate::error::ConnectionError;
-use crate::limits::{ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, STABLE_TIME};
+use crate::info::{ControllerInfo, Parameters};
+use crate::limits::{
+    ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, SHUTDOWN_TIME, STABLE_TIME, STATUS_POLL,
+};
 use crate::options::ConnectOptions;
 use crate::qpair::{Join, Qpair, QpairConfig, was_away};
 use crate::recovery::backoff::Backoff;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::fences::{ControllerName, Fences};
+use base::mutation::{self, Mutation};
 use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{BufferPool, Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
-use setup_step::Setup;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::fabrics::{ConnectData, FabricsCommand};
-use wire::nvme::{Abort, AdminCommand};
+use wire::fabrics::property::{Capabilities, Configuration};
+use wire::fabrics::{
+    ConnectData, FabricsCommand, Property, PropertyGet, PropertySet, PropertySize,
+};
+use wire::nvme::feature::AsyncEventConfiguration;
+use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion};
 
 /// Purpose of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -578,4 +577,217 @@ impl Drop for Controller {
             self.be_gone();
         }
     }
+}
+
+impl Controller {
+    /// Handles an asynchronous event, and asks for the next one. `[NVMe Base 2.0 §5.2]`
+    fn event(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        if !completion.status.is_success() {
+            self.events = false;
+            return;
+        }
+        let event = AsyncEvent::from_dword(completion.dword0());
+        if matches!(
+            event,
+            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED | AsyncEvent::DISCOVERY_LOG_CHANGE
+        ) {
+            self.look_again(cx);
+        }
+        self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
+    }
+}
+
+impl Controller {
+    /// Returns the time of the next Keep Alive after one at `now`: half of the time-out later.
+    fn next_keep_alive(&self, now: Time) -> Time {
+        match self.options().keep_alive {
+            _ if mutation::active(Mutation::KeepAliveNotSent) => Time::NEVER,
+            Nanos::ZERO => Time::NEVER,
+            keep_alive => now + Nanos(keep_alive.0 / 2),
+        }
+    }
+
+    /// Sends a Keep Alive when it is due.
+    fn keep_alive(&mut self, cx: &mut Context<'_>) {
+        if self.keep_alive_at > cx.now {
+            return;
+        }
+        if self.keep_alive_out {
+            // The next one leaves when this one is answered.
+            self.keep_alive_at = Time::NEVER;
+            return;
+        }
+        // [NVMe Base 2.0 §3.9]: also where traffic counts. What came from the controller answers
+        // what it received a while ago, so it does not say how long it has heard nothing.
+        self.keep_alive_out = true;
+        self.ask_admin(Purpose::KeepAlive, &AdminCommand::KeepAlive, 0, cx);
+        self.keep_alive_at = self.next_keep_alive(cx.now);
+    }
+
+    /// Takes note of the answer to a Keep Alive.
+    fn kept_alive(&mut self, now: Time) {
+        self.keep_alive_out = false;
+        if self.keep_alive_at == Time::NEVER {
+            self.keep_alive_at = now;
+        }
+    }
+}
+
+impl Controller {
+    /// Shuts down in order: first the channels, then the controller. `[NVMe Base 2.0 §3.6.1]`
+    fn begin_shut_down(&mut self, cx: &mut Context<'_>) {
+        match self.state() {
+            ControllerState::Closed | ControllerState::ShuttingDown | ControllerState::Draining => {
+                return;
+            }
+            ControllerState::Waiting => return self.end(),
+            ControllerState::Connecting | ControllerState::SettingUp => {
+                return self.lose(None, cx);
+            }
+            ControllerState::Live => {}
+        }
+        self.association.set_epoch(Epoch {
+            generation: self.generation,
+            phase: Phase::Gone,
+        });
+        // A controller that shuts down is asked for nothing else.
+        self.fences.part();
+        self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
+        self.limit = cx.now + SHUTDOWN_TIME;
+        self.setup.shutdown_asked = false;
+    }
+
+    fn shutting_down(&mut self, cx: &mut Context<'_>) {
+        if self.limit <= cx.now {
+            return self.lose(None, cx);
+        }
+        let channels_open = self.association.open_connections() > 0;
+        if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
+            self.setup.shutdown_asked = true;
+            self.deadline = Time::NEVER;
+            // CSS is as it was set: it changes in a reset alone.
+            let command_sets = self
+                .setup
+                .capabilities
+                .map_or(0, |found| found.command_sets);
+            let normal = Configuration::enable(command_sets).with_shutdown(0b01);
+            let set = PropertySet::configure(normal);
+            self.ask_fabrics(Purpose::ShutDown, &FabricsCommand::PropertySet(set), cx);
+        } else if self.setup.shutdown_asked && self.deadline <= cx.now {
+            self.deadline = Time::NEVER;
+            self.ask_status(Purpose::ShutDown, cx);
+        }
+    }
+
+    fn ask_status(&mut self, purpose: Purpose, cx: &mut Context<'_>) {
+        let get = PropertyGet {
+            size: PropertySize::Four,
+            property: Property::CSTS,
+        };
+        self.ask_fabrics(purpose, &FabricsCommand::PropertyGet(get), cx);
+    }
+
+    fn shut_down_answered(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        if self.state() != ControllerState::ShuttingDown {
+            return;
+        }
+        let status = wire::fabrics::property::ControllerStatus(completion.dword0());
+        // The answer to the Property Set has no value, so it never looks complete.
+        if !completion.status.is_success() || status.shutdown() == 0b10 {
+            return self.lose(None, cx);
+        }
+        self.deadline = cx.now + STATUS_POLL;
+    }
+}
+
+base::states! {
+    /// State of a controller.
+    ///
+    /// ```text
+    ///                tick              Connect              namespaces known
+    ///  Waiting ────────────► Connecting ─────► SettingUp ──────────────────► Live
+    ///    ▲ │                     │                 │                          │ │ close
+    ///    │ │                     │      error      │          loss            │ ▼
+    ///    │ │                     ▼                 ▼                          │ ShuttingDown
+    ///    │ │                 Draining ◄────────────┴──────────────────────────┘ │
+    ///    │ │                   │   │ ▲                                          │
+    ///    └─│───────────────────┘   │ └──────────────────────────────────────────┘
+    ///      ▼                       ▼
+    ///      └──────────────────► Closed
+    /// ```
+    pub enum ControllerState {
+        /// The admin queue is being connected.
+        Connecting = "connecting",
+        /// The controller is being enabled and identified.
+        SettingUp = "setting_up",
+        /// Requests flow.
+        Live = "live",
+        /// The association is lost; connections of it are being closed.
+        Draining = "draining",
+        /// The next attempt comes later.
+        Waiting = "waiting",
+        /// The controller is being shut down.
+        ShuttingDown = "shutting_down",
+        /// It is over.
+        Closed = "closed",
+    }
+}
+
+impl ControllerState {
+    /// Returns true while an association is being made, or about to be.
+    const fn is_making(self) -> bool {
+        matches!(self, Self::Connecting | Self::SettingUp | Self::Waiting)
+    }
+
+    fn follows(self, before: Self) -> bool {
+        match self {
+            Self::Connecting => before == Self::Waiting,
+            Self::SettingUp => before == Self::Connecting,
+            Self::Live => before == Self::SettingUp,
+            Self::ShuttingDown => before == Self::Live,
+            Self::Waiting => before == Self::Draining,
+            Self::Closed => matches!(before, Self::Draining | Self::Waiting),
+            // A loss may be found more than once before it is drained.
+            Self::Draining => before != Self::Closed,
+        }
+    }
+}
+
+/// The step of the set-up that is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SetupStep {
+    /// CAP is being read.
+    #[default]
+    Capabilities,
+    /// CC.EN is being set.
+    Enable,
+    /// CSTS.RDY is awaited.
+    Ready,
+    /// Identify Controller.
+    Identify,
+    /// Identify Controller of the NVM command set: limits of single commands.
+    Lengths,
+    /// Set Features: Host Extensions.
+    Extensions,
+    /// Too many lost associations are not known to be over: one of them has to be.
+    Fence,
+    /// Set Features: Number of Queues.
+    Queues,
+    /// Set Features: Asynchronous Event Configuration.
+    Events,
+    /// Namespaces, or the discovery log.
+    Inquiry,
+}
+
+/// Results of the set-up so far.
+#[derive(Debug, Default)]
+struct Setup {
+    step: SetupStep,
+    capabilities: Option<Capabilities>,
+    identified: Option<Box<ControllerInfo>>,
+    parameters: Parameters,
+    wanted_events: AsyncEventConfiguration,
+    /// Time at which the controller must be ready.
+    ready_by: Time,
+    shutdown_asked: bool,
 }

@@ -9,17 +9,17 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
-use super::config::QpairConfig;
 use super::outgoing::Outgoing;
-use super::payload::Arriving;
-use super::state::ConnectionState;
-use crate::command::exchange::Exchange;
+use crate::command::exchange::{Direction, Exchange};
 use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
+use crate::options::ConnectOptions;
 use base::state::StateMachine;
 use base::{Nanos, Time};
-use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SendListPool, SocketId};
+use reactor::{
+    Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SendListPool, SocketId, SocketOptions,
+};
 use std::io;
 use std::net::SocketAddr;
 use switch::doorbell::{DoorbellCounters, Mode};
@@ -27,7 +27,8 @@ use switch::{CaravanLimits, Class};
 use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse};
-use wire::nvme::{Command, Completion, SglDescriptor};
+use wire::nvme::{Command, Completion, SglDescriptor, Status};
+use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 use wire::tcp::{DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, Role, TermReq};
 
@@ -561,6 +562,157 @@ fn new_framer() -> Framer {
         data_pdu_bytes: TRANSFER_BYTES_MAX,
     };
     Framer::new(Role::Host, limits)
+}
+
+/// Configuration of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct QpairConfig {
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: SocketOptions,
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+    pub(crate) sq_flow_control: bool,
+    pub(crate) step_timeout: Nanos,
+    pub(crate) command_timeout: Nanos,
+}
+
+impl QpairConfig {
+    /// The configuration of the admin queue's connection, or of an I/O queue's.
+    pub(crate) fn new(options: &ConnectOptions, admin: bool) -> Self {
+        Self {
+            address: options.address,
+            socket: options.socket.clone(),
+            header_digest: options.header_digest,
+            data_digest: options.data_digest,
+            sq_flow_control: options.sq_flow_control,
+            step_timeout: options.connect_timeout,
+            command_timeout: if admin {
+                options.connect_timeout
+            } else {
+                options.command_timeout
+            },
+        }
+    }
+}
+
+/// A C2HData PDU of which payload is still arriving.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arriving {
+    /// Slot of the command; `None` for payload that is dropped.
+    pub(super) index: Option<u16>,
+    pub(super) progress: C2hProgress,
+}
+
+base::states! {
+    /// State of a connection.
+    ///
+    /// ```text
+    ///           open            TCP            ICResp          Connect
+    ///  Closed ───────► Connecting ──► Initializing ──► Joining ──────► Live
+    ///    ▲  ▲              │               │              │              │
+    ///    │  └──────────────┤               ├──────────────┴──────────────┤
+    ///    │       refused   │ close         │ the controller breaks a rule│ close, error
+    ///    │                 ▼               ▼                             │
+    ///    └───────────── Closing ◄──── Terminating                        │
+    ///                      ▲                                             │
+    ///                      └─────────────────────────────────────────────┘
+    /// ```
+    pub(crate) enum ConnectionState {
+        /// No part of it exists.
+        Closed = "closed",
+        /// The TCP connection is being made.
+        Connecting = "connecting",
+        /// ICReq was sent; ICResp is due.
+        Initializing = "initializing",
+        /// Connect was sent; its completion is due.
+        Joining = "joining",
+        /// Commands flow.
+        Live = "live",
+        /// The controller broke the rules; H2CTermReq is leaving.
+        Terminating = "terminating",
+        /// The socket is being closed.
+        Closing = "closing",
+    }
+}
+
+impl ConnectionState {
+    /// Returns true if the connection is ending.
+    pub(super) const fn is_ending(self) -> bool {
+        matches!(self, Self::Terminating | Self::Closing)
+    }
+
+    fn follows(self, before: Self) -> bool {
+        use ConnectionState::{
+            Closed, Closing, Connecting, Initializing, Joining, Live, Terminating,
+        };
+        match self {
+            Closed => matches!(before, Connecting | Closing),
+            Connecting => before == Closed,
+            Initializing => before == Connecting,
+            Joining => before == Initializing,
+            Live => before == Joining,
+            Terminating => matches!(before, Initializing | Joining | Live | Terminating),
+            // A socket that was connected while it was already to be closed is closed then.
+            Closing => before != Closed,
+        }
+    }
+}
+
+impl Qpair {
+    /// Takes a command out that is in no send. A lane has counted it into a caravan, and keeps it.
+    pub(crate) fn withdraw(&mut self, index: u16) -> Option<Exchange> {
+        if self.tx.is_paced() {
+            return None;
+        }
+        let place = self.tx.queue.iter().position(|&queued| queued == index)?;
+        self.tx.queue.remove(place);
+        Some(self.table.withdraw(index))
+    }
+
+    /// Takes the data of a command away, which stays in the table until it is answered: what arrives
+    /// for it is dropped. `None` where an operation of the driver may still use the data, or the
+    /// controller may still ask for it.
+    pub(crate) fn detach(&mut self, index: u16, now: Time) -> Option<Option<IoSlice>> {
+        let is_carried = self.is_carried(index);
+        let deadline = now + self.config.command_timeout;
+        let slot = self.table.slot(index);
+        let is_asked_for = slot.received == slot.data_bytes && !slot.has_transfers();
+        let exchange = slot.exchange.as_mut()?;
+        let is_free = match exchange.direction {
+            Direction::None => true,
+            // Otherwise a receive is filling it.
+            Direction::In => exchange.data.is_some(),
+            Direction::Out => is_asked_for && !is_carried && exchange.reclaim(),
+        };
+        if !is_free {
+            return None;
+        }
+        exchange.detached = true;
+        let data = exchange.take_data();
+        slot.detach(deadline);
+        Some(data)
+    }
+
+    /// Returns true while a send carries data of the command, or waits with some. A device's memory
+    /// is not counted as a buffer's owners are, so nothing else says that it is in use.
+    pub(super) fn is_carried(&self, index: u16) -> bool {
+        !self.tx.send.has_left(self.table.mark(index))
+    }
+}
+
+impl Qpair {
+    /// Returns the status with which the controller refused the last Connect.
+    pub(crate) fn refusal(&self) -> Option<Status> {
+        match self.error {
+            Some(ConnectionError::Refused { status, .. }) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Returns the error that ended the connection.
+    pub(crate) fn error(&self) -> Option<&ConnectionError> {
+        self.error.as_ref()
+    }
 }
 
 #[cfg(test)]

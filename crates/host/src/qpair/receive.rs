@@ -1,9 +1,8 @@
 //! The receiving half of a connection: what the controller sends, checked before it is believed.
 
+use super::connection::Arriving;
+use super::connection::ConnectionState;
 use super::connection::Qpair;
-use super::headers::header_bytes;
-use super::payload::Arriving;
-use super::state::ConnectionState;
 use crate::command::exchange::{Direction, Work};
 use crate::command::table::Transfer;
 use crate::error::ProtocolError;
@@ -14,7 +13,7 @@ use reactor::{Context, IoSlice, Received};
 use transport::DirectReceive;
 use wire::nvme::{Completion, Status};
 use wire::tcp::c2h_data::C2hProgress;
-use wire::tcp::{C2hData, CapsuleResp, Event, PduHeader, PduType, R2t, TermReq};
+use wire::tcp::{C2hData, CapsuleResp, Event, IcResp, PduFormat, PduHeader, PduType, R2t, TermReq};
 
 /// Offsets of fields in the headers of PDUs, in bytes: FLAGS of all, CCCID of C2HData and R2T, the
 /// command identifier and the status of CapsuleResp. `[NVMe-TCP 1.0 §3.6.2]`
@@ -388,4 +387,29 @@ fn upcoming_response(input: &[u8]) -> Option<u16> {
     // [NVMe-TCP 1.0 §3.6.2.7]: the completion follows the common header; its identifier is in
     // bytes 12 and 13.
     (pdu[0] == PduType::CapsuleResp as u8).then(|| u16::from_le_bytes([pdu[20], pdu[21]]))
+}
+
+/// Returns a header as bytes again, and its length, for a termination request.
+pub(super) fn header_bytes(header: &PduHeader, format: &PduFormat) -> ([u8; 128], usize) {
+    let mut out = [0; 128];
+    let length = match header {
+        PduHeader::C2hData(pdu) => {
+            pdu.encode(format, &mut out);
+            C2hData::SIZE
+        }
+        PduHeader::R2t(pdu) => {
+            pdu.encode(format, &mut out);
+            R2t::SIZE
+        }
+        PduHeader::CapsuleResp(pdu) => {
+            pdu.encode(format, &mut out);
+            CapsuleResp::SIZE
+        }
+        PduHeader::IcResp(pdu) => {
+            out = pdu.to_bytes();
+            IcResp::SIZE
+        }
+        _ => 0,
+    };
+    (out, length)
 }

@@ -9,7 +9,7 @@
 //! written anew after it was reported, while its fence stands.
 
 use super::span::Span;
-use crate::association::parameters::Parameters;
+use crate::info::Parameters;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use std::collections::BTreeSet;

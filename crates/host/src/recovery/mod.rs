@@ -21,7 +21,7 @@
 //! 7. *No false Flush.* A Flush fails that would promise writes which a target has lost
 //!    ([`unflushed`]).
 //! 8. *The same volume.* A request is sent again only to the volume that it was submitted to
-//!    ([`NamespaceState`](crate::association::namespace_state::NamespaceState)).
+//!    ([`NamespaceState`](crate::association::NamespaceState)).
 
 pub(crate) mod backoff;
 pub(crate) mod epoch;

@@ -24,7 +24,7 @@ pub(crate) struct Replay {
 
 /// Decision about the oldest lost request.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(crate) enum ReplayStep {
     /// There is none, or none that need not wait.
     Nothing,
     /// It waits for its fence, or for the replay margin.
@@ -248,15 +248,15 @@ impl Recovery {
     /// Decides about the oldest lost request, with the fences as last [refreshed](Self::refresh).
     /// `is_gone` returns true for requests of namespaces that went away. Those that wait are not
     /// looked at again before one of them is due: a controller may refuse a whole queue of commands.
-    pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&Exchange) -> bool) -> Next {
+    pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&Exchange) -> bool) -> ReplayStep {
         if now < self.due {
-            return Next::Nothing;
+            return ReplayStep::Nothing;
         }
         let Some(replay) = self.lost.pop_front() else {
-            return Next::Nothing;
+            return ReplayStep::Nothing;
         };
         if is_gone(&replay.exchange) {
-            return Next::Report(replay, BlockError::Gone);
+            return ReplayStep::Report(replay, BlockError::Gone);
         }
         let permission = self.fences.replay_permission(replay.lost_with);
         let waits = permission == ReplayPermission::Fenced || self.is_suspended(&replay.exchange);
@@ -267,10 +267,10 @@ impl Recovery {
                 self.waits = 0;
                 self.due = self.earliest();
             }
-            return Next::Wait;
+            return ReplayStep::Wait;
         }
         if permission == ReplayPermission::Overdue {
-            return Next::Report(replay, BlockError::TimedOut);
+            return ReplayStep::Report(replay, BlockError::TimedOut);
         }
         if replay.exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
             // Its fence is lowered: none of its commands can take effect any more.
@@ -278,9 +278,9 @@ impl Recovery {
                 lost_with: 0,
                 ..replay
             };
-            return Next::Report(replay, BlockError::TimedOut);
+            return ReplayStep::Report(replay, BlockError::TimedOut);
         }
-        Next::Send(replay.exchange)
+        ReplayStep::Send(replay.exchange)
     }
 
     /// Returns the time of the next decision about lost requests, or an earlier one after which all
@@ -325,10 +325,10 @@ mod tests {
         let (mut waiting, mut sent) = (0, 0);
         for _ in 0..recovery.len() {
             match recovery.next(now, |_| false) {
-                Next::Nothing => break,
-                Next::Wait => waiting += 1,
-                Next::Send(_) => sent += 1,
-                Next::Report(..) => panic!("nothing was lost with a connection"),
+                ReplayStep::Nothing => break,
+                ReplayStep::Wait => waiting += 1,
+                ReplayStep::Send(_) => sent += 1,
+                ReplayStep::Report(..) => panic!("nothing was lost with a connection"),
             }
         }
         (waiting, sent)

@@ -229,7 +229,7 @@ fn knobs_are_read_and_changed_by_name_while_it_runs() {
     // What it was made with can be said again, and counts whatever is said.
     board.change_knobs([("lanes", "shared")]).unwrap();
     board.set_knobs(&Knobs::switchyard()).unwrap();
-    let fixed = host::switch::FIXED_KNOBS;
+    let fixed = host::switchboard::FIXED_KNOBS;
     let differs = board.knobs();
     let differs = differs.differences(&Knobs::switchyard());
     assert!(

@@ -463,7 +463,7 @@ const PASSING_REQUESTS: u64 = 20_000;
 pub fn cost_of_passing(depth: u32, span: Duration) -> Result<f64> {
     let measure = move || {
         reactor::placement::pin_to(CoreId(LOAD_CORE))?;
-        let once = || host::switch::cost_of_passing(PASSING_REQUESTS, depth);
+        let once = || host::switchboard::cost_of_passing(PASSING_REQUESTS, depth);
         // The first brings code and data into the caches.
         once()?;
         let (began, mut costs) = (Instant::now(), Vec::new());

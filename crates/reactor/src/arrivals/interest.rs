@@ -1,6 +1,6 @@
 //! The part of a socket that the decisions about arrivals need.
 
-use super::line::Queue;
+use super::line::ArrivalQueue;
 use base::Time;
 use switch::Class;
 
@@ -74,13 +74,13 @@ impl Interest {
     }
 
     /// The queue in which the socket waits for its turn.
-    pub(super) const fn queue(&self) -> Queue {
+    pub(super) const fn queue(&self) -> ArrivalQueue {
         if self.is_urgent() {
-            Queue::Urgent
+            ArrivalQueue::Urgent
         } else if self.quantum < usize::MAX {
-            Queue::Bounded
+            ArrivalQueue::Bounded
         } else {
-            Queue::Others
+            ArrivalQueue::Others
         }
     }
 }

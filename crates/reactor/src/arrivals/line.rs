@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// The queues of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum ArrivalQueue {
     /// Sockets with arrivals that go before those of others.
     Urgent,
     /// Sockets without a quantum.
@@ -33,11 +33,11 @@ impl Line {
         }
     }
 
-    pub(super) fn of(&mut self, queue: Queue) -> &mut VecDeque<SlabKey> {
+    pub(super) fn of(&mut self, queue: ArrivalQueue) -> &mut VecDeque<SlabKey> {
         match queue {
-            Queue::Urgent => &mut self.urgent,
-            Queue::Others => &mut self.others,
-            Queue::Bounded => &mut self.bounded,
+            ArrivalQueue::Urgent => &mut self.urgent,
+            ArrivalQueue::Others => &mut self.others,
+            ArrivalQueue::Bounded => &mut self.bounded,
         }
     }
 

@@ -2,7 +2,7 @@
 //! piece takes some 20 µs, for which whatever arrives meanwhile waits
 //! (docs/design/decisions/0019-light-hosts.md).
 
-use super::line::Queue;
+use super::line::ArrivalQueue;
 use super::{Interest, Kernel};
 use crate::limits::{BOUNDED_SEND_BYTES, BOUNDED_SENDS_MAX, CLOSES_WAITING_MAX};
 use base::SlabKey;
@@ -104,7 +104,7 @@ impl Paced {
         self.sent = self.sent.saturating_add(1);
         // The quantum may be gone by now.
         let most = match kernel.interest(key).map(Interest::queue) {
-            Some(Queue::Bounded) => BOUNDED_SEND_BYTES,
+            Some(ArrivalQueue::Bounded) => BOUNDED_SEND_BYTES,
             _ => usize::MAX,
         };
         if kernel.send(key, most) {

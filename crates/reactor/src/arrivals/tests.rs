@@ -100,7 +100,7 @@ impl Kernel for Model {
         }
         let queue = socket.interest.queue();
         socket.passed.fill(0);
-        if queue == Queue::Bounded {
+        if queue == ArrivalQueue::Bounded {
             assert!(bytes <= socket.interest.quantum || wanted == Wanted::Payload);
             self.bounded += 1;
         }
@@ -118,7 +118,7 @@ impl Kernel for Model {
             return false;
         };
         if most < usize::MAX {
-            assert_eq!(socket.interest.queue(), Queue::Bounded);
+            assert_eq!(socket.interest.queue(), ArrivalQueue::Bounded);
             self.bounded += 1;
         }
         let bytes = socket.sending.min(socket.room).min(most);
@@ -169,7 +169,7 @@ impl Model {
     }
 
     /// A socket is served: those of its queue that wait for longer were passed once more.
-    fn passes(&mut self, key: SlabKey, queue: Queue, since: u64) {
+    fn passes(&mut self, key: SlabKey, queue: ArrivalQueue, since: u64) {
         let now = self.now;
         for (_, other) in self.sockets.iter_mut() {
             let gathers = other.interest.bulk || other.interest.wanted == Wanted::Payload;
@@ -413,7 +413,7 @@ impl Play {
             let places = waiting.filter(|&&waiting| waiting == key).count();
             assert_eq!(places, usize::from(interest.in_line), "{socket:?}");
             assert!(
-                !interest.hot || interest.queue() != Queue::Bounded,
+                !interest.hot || interest.queue() != ArrivalQueue::Bounded,
                 "{socket:?}"
             );
             let found = interest.hot || interest.in_line || socket.watched;
@@ -455,7 +455,7 @@ impl Play {
         assert!(self.model.bounded <= 1, "one socket with a quantum a turn");
         let unbounded = |key: &SlabKey| {
             let socket = self.model.sockets.get(*key).expect("open");
-            socket.interest.queue() != Queue::Bounded
+            socket.interest.queue() != ArrivalQueue::Bounded
         };
         let brought = self.model.served.iter().any(unbounded);
         assert!(
@@ -468,8 +468,8 @@ impl Play {
             assert!(places.is_sorted(), "the line is served in its order");
         }
         match next {
-            Next::Turn => self.awake += u32::from(quiet),
-            Next::Sleep(until) => {
+            DriverStep::Turn => self.awake += u32::from(quiet),
+            DriverStep::Sleep(until) => {
                 assert!(!completed && until > now && wait == Wait::Until(until));
                 self.check_sleep();
                 (self.awake, self.sleeps) = (0, self.sleeps + 1);

@@ -18,7 +18,7 @@ mod wake;
 
 pub use ring::{Features, SetupError, TaskRun};
 
-use crate::arrivals::{Arrivals, Next};
+use crate::arrivals::{Arrivals, DriverStep};
 use crate::clock::monotonic;
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
@@ -194,13 +194,13 @@ impl UringDriver {
         let before = completions.len();
         // What the ring told of, such as an arrival, may have to be looked at directly.
         let told = self.finish_turn(completions);
-        let is_idle = next != Next::Turn && !told && completions.len() == before;
+        let is_idle = next != DriverStep::Turn && !told && completions.len() == before;
         // A socket is not watched before the kernel has its entry.
         Ok(is_idle && !self.ring.is_short())
     }
 
     /// Receives what is due, or gets everything ready for a sleep.
-    fn look(&mut self, wait: Wait) -> Next {
+    fn look(&mut self, wait: Wait) -> DriverStep {
         // Before a sleep, which only an operation that completes has to end.
         self.release_guards();
         self.stats.turns += 1;
@@ -326,8 +326,8 @@ impl Driver for UringDriver {
 
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         match self.look(wait) {
-            Next::Turn => self.ring.turn()?,
-            Next::Sleep(until) => {
+            DriverStep::Turn => self.ring.turn()?,
+            DriverStep::Sleep(until) => {
                 let now = self.now;
                 self.stats.sleeps += 1;
                 let span = if until == Time::NEVER {

@@ -114,40 +114,43 @@ fn a_plug_leaves_at_its_threshold_or_its_time() {
         ..PathRules::default()
     };
     let mut gate = Gate::new(QueueKind::Plugged, rules);
-    assert_eq!(gate.arrive(at(0), WRITE), Next::At(at(1_000)));
-    assert_eq!(gate.arrive(at(10), WRITE), Next::Nothing);
-    assert_eq!(gate.next(at(999)), Next::At(at(1_000)));
-    assert_eq!(gate.next(at(1_000)), Next::Run(Runner::Dispatcher));
-    assert_eq!(gate.arrive(at(20), WRITE), Next::Run(Runner::Submitter));
+    assert_eq!(gate.arrive(at(0), WRITE), QueueStep::At(at(1_000)));
+    assert_eq!(gate.arrive(at(10), WRITE), QueueStep::Nothing);
+    assert_eq!(gate.next(at(999)), QueueStep::At(at(1_000)));
+    assert_eq!(gate.next(at(1_000)), QueueStep::Run(Runner::Dispatcher));
+    assert_eq!(
+        gate.arrive(at(20), WRITE),
+        QueueStep::Run(Runner::Submitter)
+    );
 }
 
 #[test]
 fn a_plug_leaves_when_a_thread_waits_for_it() {
     let mut gate = Gate::new(QueueKind::Plugged, PathRules::default());
-    assert_eq!(gate.unplug(at(0)), Next::Nothing);
+    assert_eq!(gate.unplug(at(0)), QueueStep::Nothing);
     gate.arrive(at(0), WRITE);
-    assert_eq!(gate.unplug(at(1)), Next::Run(Runner::Submitter));
+    assert_eq!(gate.unplug(at(1)), QueueStep::Run(Runner::Submitter));
     gate.begin();
     gate.take(WRITE);
     // One that comes while a batch is under way goes with the next one.
     gate.arrive(at(2), WRITE);
-    assert_eq!(gate.unplug(at(3)), Next::Nothing);
+    assert_eq!(gate.unplug(at(3)), QueueStep::Nothing);
     assert!(gate.goes_on(at(4), Runner::Submitter));
     gate.take(WRITE);
     assert!(!gate.goes_on(at(5), Runner::Submitter));
     gate.arrive(at(6), WRITE);
-    assert_eq!(gate.next(at(7)), Next::At(at(1_006)));
+    assert_eq!(gate.next(at(7)), QueueStep::At(at(1_006)));
     // A dispatched queue is run by its dispatcher.
     let mut gate = Gate::new(QueueKind::Dispatched, PathRules::default());
     gate.arrive(at(0), WRITE);
-    assert_eq!(gate.unplug(at(1)), Next::Run(Runner::Dispatcher));
+    assert_eq!(gate.unplug(at(1)), QueueStep::Run(Runner::Dispatcher));
 }
 
 #[test]
 fn a_read_unplugs_and_no_second_one_joins_it() {
     let mut gate = Gate::new(QueueKind::Plugged, PathRules::default());
     gate.arrive(at(0), WRITE);
-    assert_eq!(gate.arrive(at(1), READ), Next::Run(Runner::Submitter));
+    assert_eq!(gate.arrive(at(1), READ), QueueStep::Run(Runner::Submitter));
     let mut taking = gate.taking();
     let taken = [WRITE, READ, READ, WRITE].map(|request| taking.takes(request));
     assert_eq!(taken, [true, true, false, true]);
@@ -156,19 +159,22 @@ fn a_read_unplugs_and_no_second_one_joins_it() {
 #[test]
 fn double_buffering_hands_over_to_the_dispatcher() {
     let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
-    assert_eq!(gate.arrive(at(0), AWAITED), Next::Run(Runner::Submitter));
+    assert_eq!(
+        gate.arrive(at(0), AWAITED),
+        QueueStep::Run(Runner::Submitter)
+    );
     gate.begin();
     gate.take(AWAITED);
-    assert_eq!(gate.arrive(at(1), READ), Next::Nothing);
+    assert_eq!(gate.arrive(at(1), READ), QueueStep::Nothing);
     assert!(!gate.goes_on(at(2), Runner::Submitter));
-    assert_eq!(gate.after(at(2)), Next::Run(Runner::Dispatcher));
+    assert_eq!(gate.after(at(2)), QueueStep::Run(Runner::Dispatcher));
     gate.begin();
     gate.take(READ);
     gate.arrive(at(3), READ);
     assert!(gate.goes_on(at(4), Runner::Dispatcher));
     gate.take(READ);
     assert!(!gate.goes_on(at(5), Runner::Dispatcher));
-    assert_eq!(gate.after(at(5)), Next::Nothing);
+    assert_eq!(gate.after(at(5)), QueueStep::Nothing);
 }
 
 /// 2Q is ATM with another critical section, so write-back gathers in its plug. `[Yu §5.1]`
@@ -176,22 +182,22 @@ fn double_buffering_hands_over_to_the_dispatcher() {
 fn double_buffering_plugs_write_back_as_atm_does() {
     for kind in [QueueKind::Plugged, QueueKind::Shadow] {
         let mut gate = Gate::new(kind, PathRules::default());
-        assert_eq!(gate.arrive(at(0), WRITE), Next::At(at(1_000)));
+        assert_eq!(gate.arrive(at(0), WRITE), QueueStep::At(at(1_000)));
         for _ in 1..31 {
-            assert_eq!(gate.arrive(at(1), WRITE), Next::Nothing);
+            assert_eq!(gate.arrive(at(1), WRITE), QueueStep::Nothing);
         }
-        assert_eq!(gate.arrive(at(2), WRITE), Next::Run(Runner::Submitter));
+        assert_eq!(gate.arrive(at(2), WRITE), QueueStep::Run(Runner::Submitter));
         // Of fewer, the dispatcher takes care when they are due, and who waits for one at once.
         let mut gate = Gate::new(kind, PathRules::default());
         gate.arrive(at(0), WRITE);
-        assert_eq!(gate.next(at(1_000)), Next::Run(Runner::Dispatcher));
-        assert_eq!(gate.unplug(at(5)), Next::Run(Runner::Submitter));
+        assert_eq!(gate.next(at(1_000)), QueueStep::Run(Runner::Dispatcher));
+        assert_eq!(gate.unplug(at(5)), QueueStep::Run(Runner::Submitter));
     }
     // A read takes the writes along that have gathered.
     let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
     gate.arrive(at(0), WRITE);
     gate.arrive(at(1), WRITE);
-    assert_eq!(gate.arrive(at(2), READ), Next::Run(Runner::Submitter));
+    assert_eq!(gate.arrive(at(2), READ), QueueStep::Run(Runner::Submitter));
     let mut taking = gate.taking();
     assert_eq!([WRITE, WRITE, READ].map(|one| taking.takes(one)), [true; 3]);
 }
@@ -268,11 +274,11 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn follow(&mut self, next: Next) {
+    fn follow(&mut self, next: QueueStep) {
         match next {
-            Next::Nothing => {}
-            Next::At(time) => self.alarm = Some(time),
-            Next::Run(runner) => {
+            QueueStep::Nothing => {}
+            QueueStep::At(time) => self.alarm = Some(time),
+            QueueStep::Run(runner) => {
                 self.gate.begin();
                 self.runner = Some(runner);
                 self.batch();

@@ -6,8 +6,8 @@
 use crate::channel::RemoteChannel;
 use crate::recovery::epoch::Phase;
 use crate::recovery::machine::ChannelState;
-use crate::switch::ingress::IngressRequest;
-use crate::switch::target_number::TargetNumber;
+use crate::switchboard::ingress::IngressRequest;
+use crate::switchboard::ingress::TargetNumber;
 use base::Time;
 use block::{BlockError, Channel, Request, Submit};
 use reactor::{Context, IoSlice, Memory, OpNamespace, RegionHandle, Wake};

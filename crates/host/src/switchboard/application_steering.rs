@@ -8,7 +8,7 @@
 //! while no thread has opted in.
 
 use super::request_steering::LoadTable;
-use super::shared_load::SharedLoad;
+use super::request_steering::SharedLoad;
 use base::Time;
 use base::units::CoreId;
 use reactor::clock::monotonic;

@@ -5,10 +5,10 @@
 //! A thread that sleeps is woken when its submitter has put in all it has ([`Sleeper::ring`]), not
 //! for each request.
 
-use super::abandoned::AbandonedWrites;
 use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
-use super::target_number::TargetNumber;
+use crate::association::Association;
+use crate::recovery::span::Span;
 use base::units::Lba;
 use base::{BoundedQueue, Time};
 use block::{BlockError, Operation};
@@ -215,3 +215,38 @@ impl Submitter {
         self.sleeper.may_sleep(|| self.done.is_empty())
     }
 }
+
+/// The generation of the holds: they outlast every association, for a lane may send a write again that
+/// it was not yet told to give up.
+const EVERY: u64 = u64::MAX;
+
+/// Holds newer writes of these blocks back, until it is dropped. A lane that gives one of the writes up
+/// holds or closes its blocks itself before that.
+#[derive(Debug)]
+pub(super) struct AbandonedWrites {
+    association: Arc<Association>,
+    spans: Vec<Span>,
+}
+
+impl AbandonedWrites {
+    pub(super) fn hold(association: &Arc<Association>, spans: Vec<Span>) -> Self {
+        let hold = |&span: &Span| association.hold_blocks(EVERY, span);
+        spans.iter().for_each(hold);
+        Self {
+            association: Arc::clone(association),
+            spans,
+        }
+    }
+}
+
+impl Drop for AbandonedWrites {
+    fn drop(&mut self) {
+        let let_go = |span: &Span| self.association.let_go_blocks(EVERY, *span);
+        self.spans.iter().for_each(let_go);
+    }
+}
+
+/// The number of a controller. It is free when the registry alone holds it: no core has lanes to the
+/// controller, no namespace of it is in use, and no request of a submitter is on its way.
+#[derive(Debug)]
+pub(super) struct TargetNumber(pub(super) u16);

@@ -9,7 +9,7 @@
 
 use crate::channel::RemoteChannel;
 use crate::recovery::machine::ChannelState;
-use crate::switch::request_steering::LoadTable;
+use crate::switchboard::request_steering::LoadTable;
 use base::Time;
 use block::{Channel, Completion, Operation, Request, Submit};
 use reactor::{Context, IoSlice};

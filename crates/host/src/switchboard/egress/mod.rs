@@ -5,20 +5,20 @@
 //! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
 //! and the load board only. Must never: block, lose a request, or answer one twice.
 
-mod backlog;
 mod completions;
 mod egresses;
+#[cfg(test)]
+mod tests;
 
 use crate::association::Association;
 use crate::channel::RemoteChannel;
-use crate::switch::counters::CoreCounters;
-use crate::switch::ingress::{Ingress, IngressRequest, Submitter};
-use crate::switch::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
-use crate::switch::message::{DataplaneConfig, Message, Update};
-use crate::switch::target_number::TargetNumber;
+use crate::switchboard::counters::CoreCounters;
+use crate::switchboard::ingress::{Ingress, IngressRequest, Submitter, TargetNumber};
+use crate::switchboard::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
+use crate::switchboard::message::{DataplaneConfig, DataplaneMessage, Update};
 use base::Time;
 use block::{BlockError, Channel};
-use egresses::{Egress, Egresses, Outcome};
+use egresses::{Egress, Egresses, Outcome, pack};
 use reactor::{Completion, Context, Driver, RegionHandle, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ impl EgressService {
         association: &Arc<Association>,
         cx: &mut Context<'_>,
     ) {
-        for class in crate::switch::classes_with_lanes(self.config.knobs.lanes) {
+        for class in crate::switchboard::classes_with_lanes(self.config.knobs.lanes) {
             let waker = self.egresses.notice(|| cx.driver.waker());
             let association = Arc::clone(association);
             let mut channel =
@@ -381,7 +381,7 @@ impl EgressService {
 }
 
 impl Service for EgressService {
-    type Message = Message;
+    type Message = DataplaneMessage;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
         if let Some(egress) = self.egresses.of_operation(completion.key.op_namespace) {
@@ -389,7 +389,7 @@ impl Service for EgressService {
         }
     }
 
-    fn message(&mut self, Message(note): Message, cx: &mut Context<'_>) {
+    fn message(&mut self, DataplaneMessage(note): DataplaneMessage, cx: &mut Context<'_>) {
         match note {
             Update::Target(number, association) => self.add_target(&number, &association, cx),
             Update::Namespace {
@@ -478,5 +478,59 @@ impl Service for EgressService {
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl EgressService {
+    /// Hands out what found no room before.
+    fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
+        for nth in 0..self.egresses.busy_count() {
+            while let Some(entry) = self.egresses.busy(nth).backlog.pop_front() {
+                let known = &self.submitters.known[entry.submitter as usize];
+                let memory = &known.as_ref().expect("it has requests outstanding").memory;
+                match self.egresses.busy(nth).submit(entry, memory, cx) {
+                    Outcome::Taken => {}
+                    Outcome::Busy => {
+                        self.egresses.busy(nth).backlog.push_front(entry);
+                        break;
+                    }
+                    Outcome::Done(result) => self.over(entry, result),
+                }
+            }
+        }
+    }
+
+    /// Answers what was given up, as far as it is here.
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.ingress().has_given_up() {
+            self.give_up_cancelled(cx);
+        }
+        for nth in 0..self.egresses.busy_count() {
+            let egress = self.egresses.busy(nth);
+            if egress.backlog_limit <= cx.now {
+                for entry in egress.take_kept(|entry| entry.limit <= cx.now) {
+                    self.over(entry, Err(BlockError::TimedOut));
+                }
+            }
+        }
+    }
+
+    fn give_up_cancelled(&mut self, cx: &mut Context<'_>) {
+        let mut given_up = Vec::new();
+        for (number, known) in (0..).zip(&self.submitters.known) {
+            let slots = known
+                .iter()
+                .flat_map(|known| known.submitter.slots_given_up());
+            given_up.extend(slots.map(|slot| (number, slot)));
+        }
+        for nth in 0..self.egresses.busy_count() {
+            let egress = self.egresses.busy(nth);
+            for &(submitter, slot) in &given_up {
+                for class in Class::ALL {
+                    egress.channel.cancel(pack(submitter, slot, class), cx);
+                }
+            }
+            let is_one = |entry: &IngressRequest| given_up.contains(&(entry.submitter, entry.slot));
+            for entry in egress.take_kept(is_one) {
+                self.over(entry, Err(BlockError::Aborted));
+            }
+        }
+    }
+}

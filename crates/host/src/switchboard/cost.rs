@@ -3,7 +3,7 @@
 use super::egress::EgressService;
 use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::INGRESS_ENTRIES;
-use super::message::{DataplaneConfig, Message, Update};
+use super::message::{DataplaneConfig, DataplaneMessage, Update};
 use super::request_steering::LoadTable;
 use crate::error::HostError;
 use base::units::{KIB, Lba};
@@ -39,7 +39,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     });
     let mut cx = Context::begin(&mut driver);
     let join = Update::Join(0, Arc::clone(&submitter));
-    service.message(Message(join), &mut cx);
+    service.message(DataplaneMessage(join), &mut cx);
     let entry = |slot| IngressRequest {
         limit: Time::NEVER,
         submitter: 0,

@@ -5,11 +5,10 @@
 //! towards anything else: a steering decision is as good as its numbers are fresh, and right with
 //! any of them.
 
-use crate::switch::direct_account::DirectAccount;
-use crate::switch::limits::TARGETS_MAX;
-use crate::switch::shared_load::SharedLoad;
+use crate::switchboard::limits::TARGETS_MAX;
 use base::Time;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use switch::load::ClassLoad;
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
 
@@ -192,6 +191,100 @@ impl Loads for TargetLoads<'_> {
 
     fn waiting_requests(&self, core: usize) -> u32 {
         self.board.cores[core].waiting[self.target].load(Ordering::Relaxed)
+    }
+}
+
+/// An account of one core's submitters with `Latency` work; on cache lines of its own, because they
+/// change it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct DirectAccount {
+    /// Submitters with `Latency` work on the core.
+    submitters: AtomicU32,
+    /// Bytes outstanding in lanes of their own.
+    bytes: AtomicU64,
+    /// Moving average of those bytes.
+    average: SharedLoad,
+    /// Requests that such lanes took.
+    requests: AtomicU64,
+}
+
+impl DirectAccount {
+    /// A submitter came to the core.
+    pub(super) fn enter(&self) {
+        self.submitters.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A submitter left it.
+    pub(super) fn leave(&self) {
+        self.submitters.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Submitters with `Latency` work on the core.
+    pub(super) fn submitters(&self) -> u32 {
+        self.submitters.load(Ordering::Relaxed)
+    }
+
+    /// A request goes by a lane of its submitter's own.
+    #[inline]
+    pub(super) fn begin(&self, bytes: u64, now: Time) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.average.sample(now, before + bytes);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is over.
+    #[inline]
+    pub(super) fn end(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes outstanding.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Average load of such lanes in bytes.
+    pub(super) fn load_bytes(&self, now: Time) -> u64 {
+        self.average.bytes(now)
+    }
+
+    /// Requests since the start.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+/// A load in bytes, sampled as requests come.
+///
+/// Meant for one writer. Where several threads sample it at once, a sample may be lost; the load
+/// remains one that was there a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct SharedLoad {
+    /// [`ClassLoad::to_words`].
+    words: [AtomicU64; 2],
+}
+
+impl SharedLoad {
+    /// A request came; with it `outstanding_bytes` are outstanding.
+    #[inline]
+    pub(super) fn sample(&self, now: Time, outstanding_bytes: u64) {
+        let mut load = self.load();
+        load.sample(now, outstanding_bytes);
+        for (word, value) in self.words.iter().zip(load.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The average in bytes; 0 after a second without a request.
+    pub(super) fn bytes(&self, now: Time) -> u64 {
+        self.load().bytes(now)
+    }
+
+    #[inline]
+    fn load(&self) -> ClassLoad {
+        let [scaled, last] = &self.words;
+        ClassLoad::from_words([scaled.load(Ordering::Relaxed), last.load(Ordering::Relaxed)])
     }
 }
 

@@ -1,11 +1,11 @@
 //! Messages of a switchboard to its dataplane cores, and the configuration that each starts with.
 
 use super::counters::PublishedCounters;
+use super::ingress::TargetNumber;
 use super::ingress::{Ingress, Submitter};
 use super::request_steering::LoadTable;
-use super::target_number::TargetNumber;
 use crate::association::Association;
-use crate::association::namespace_state::NamespaceState;
+use crate::association::NamespaceState;
 use base::units::CoreId;
 use block::Capabilities;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use switch::Knobs;
 
 /// A message of a switchboard to one of its dataplane cores.
 #[derive(Debug)]
-pub struct Message(pub(super) Update);
+pub struct DataplaneMessage(pub(super) Update);
 
 #[derive(Debug)]
 pub(super) enum Update {

@@ -2,8 +2,8 @@
 
 use super::message::Update;
 use super::*;
-use crate::association::parameters::Parameters;
 use crate::association::{Association, NamespacesFound};
+use crate::info::Parameters;
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::options::{ConnectOptions, HostIdentity, parse_nqn};
 use crate::recovery::epoch::{Epoch, Phase};
@@ -19,7 +19,7 @@ impl Wake for Nobody {
 }
 
 /// A switchboard whose two cores are run by nobody, and their mailboxes.
-fn board() -> (Switchboard, Vec<Mailbox<Message>>) {
+fn board() -> (Switchboard, Vec<Mailbox<DataplaneMessage>>) {
     let options = SwitchboardOptions {
         cores: vec![CoreId(0), CoreId(1)],
         knobs: Knobs::switchyard(),
@@ -35,23 +35,23 @@ fn board() -> (Switchboard, Vec<Mailbox<Message>>) {
 }
 
 /// Lets every mailbox be full, and then empties the first.
-fn fill_the_second(board: &Switchboard, mailboxes: &mut [Mailbox<Message>]) {
+fn fill_the_second(board: &Switchboard, mailboxes: &mut [Mailbox<DataplaneMessage>]) {
     while board.set_knobs(&Knobs::switchyard()).is_ok() {}
     let emptied = std::iter::from_fn(|| mailboxes[0].pop()).count();
     assert_eq!(emptied, MAILBOX_CAPACITY);
 }
 
 /// The messages to a core that lets go of every controller at once.
-fn told(mailbox: &mut Mailbox<Message>) -> Vec<String> {
+fn told(mailbox: &mut Mailbox<DataplaneMessage>) -> Vec<String> {
     told_to(mailbox, &mut Vec::new())
 }
 
 /// The messages to a core that has lanes to the controllers in `known`.
 fn told_to(
-    mailbox: &mut Mailbox<Message>,
-    known: &mut Vec<Arc<target_number::TargetNumber>>,
+    mailbox: &mut Mailbox<DataplaneMessage>,
+    known: &mut Vec<Arc<ingress::TargetNumber>>,
 ) -> Vec<String> {
-    let notes = std::iter::from_fn(|| mailbox.pop()).map(|Message(note)| match note {
+    let notes = std::iter::from_fn(|| mailbox.pop()).map(|DataplaneMessage(note)| match note {
         Update::Target(number, _) => {
             let note = format!("target {}", number.0);
             known.push(number);
@@ -96,7 +96,7 @@ fn submitter() -> Arc<ingress::Submitter> {
     Arc::new(ingress::Submitter::new(1, region, Arc::new(Nobody)))
 }
 
-fn submitter_to(target: &Arc<target_number::TargetNumber>) -> Arc<ingress::Submitter> {
+fn submitter_to(target: &Arc<ingress::TargetNumber>) -> Arc<ingress::Submitter> {
     let region = Region::new(4096).unwrap();
     let submitter = ingress::Submitter::new(1, region, Arc::new(Nobody));
     Arc::new(submitter.with_target(target))

@@ -2,7 +2,7 @@
 
 use super::egresses::{pack, unpack};
 use super::*;
-use crate::switch::request_steering::LoadTable;
+use crate::switchboard::request_steering::LoadTable;
 use base::units::CoreId;
 use reactor::Wake;
 use std::sync::atomic::{AtomicUsize, Ordering};

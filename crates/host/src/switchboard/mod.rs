@@ -11,49 +11,43 @@
 //! with the applications that it serves, so it polls only as long as that pays, and gives way to
 //! them between two looks (docs/design/decisions/0010-switchboard.md).
 
-mod abandoned;
 mod application_steering;
 mod cost;
 mod counters;
-mod direct_account;
 mod direct_lane;
 mod egress;
 mod given_up;
 mod health;
 mod ingress;
-mod knobs;
 pub mod limits;
 mod message;
 mod registry;
 mod request_count;
 mod request_steering;
-mod shared_load;
 mod submitter;
-mod target_number;
 #[cfg(test)]
 mod tests;
-
-pub use cost::cost_of_passing;
-pub use counters::CoreCounters;
-pub use egress::EgressService;
-pub use knobs::FIXED_KNOBS;
-pub use message::{DataplaneConfig, Message};
-pub use submitter::{SwitchedChannel, SwitchedNamespace};
 
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
 use application_steering::SteeringThread;
 use base::units::{CoreId, KIB};
+pub use cost::cost_of_passing;
+pub use counters::CoreCounters;
 use counters::PublishedCounters;
+pub use egress::EgressService;
 use health::Health;
 use ingress::Ingress;
+use message::Update;
+pub use message::{DataplaneConfig, DataplaneMessage};
 use reactor::priority::{self, PriorityStatus};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
 use registry::Registry;
 use request_steering::LoadTable;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
+pub use submitter::{SwitchedChannel, SwitchedNamespace};
 use switch::knobs::{Lanes, Polling};
 use switch::{Class, Knobs, PerClass};
 
@@ -71,11 +65,11 @@ pub struct SwitchboardOptions {
 /// through it, is dropped.
 #[derive(Clone, Debug)]
 pub struct Switchboard {
-    inner: Arc<Inner>,
+    inner: Arc<SwitchboardInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SwitchboardInner {
     cores: Vec<CoreId>,
     ingresses: Arc<Vec<Ingress>>,
     loads: Arc<LoadTable>,
@@ -97,7 +91,7 @@ struct Inner {
 #[derive(Debug)]
 struct DataplaneThread {
     priority: PriorityStatus,
-    sender: MailboxSender<Message>,
+    sender: MailboxSender<DataplaneMessage>,
     published: Arc<PublishedCounters>,
     thread: Option<JoinHandle<()>>,
 }
@@ -134,7 +128,7 @@ impl Switchboard {
     /// As [`start`](Self::start), or what `run` returns.
     pub fn run_by(
         options: &SwitchboardOptions,
-        mut run: impl FnMut(DataplaneConfig) -> Result<MailboxSender<Message>, HostError>,
+        mut run: impl FnMut(DataplaneConfig) -> Result<MailboxSender<DataplaneMessage>, HostError>,
     ) -> Result<Self, HostError> {
         options.check()?;
         let run = |config: DataplaneConfig| {
@@ -169,7 +163,7 @@ impl Switchboard {
             what: "cannot start a thread",
             source,
         })?;
-        let mut inner = Inner {
+        let mut inner = SwitchboardInner {
             steering,
             cores: options.cores.clone(),
             ingresses,
@@ -309,7 +303,7 @@ fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
     Class::ALL.into_iter().filter(has_lane)
 }
 
-type Started = Result<(MailboxSender<Message>, PriorityStatus), HostError>;
+type Started = Result<(MailboxSender<DataplaneMessage>, PriorityStatus), HostError>;
 
 impl DataplaneThread {
     /// Starts its thread. The driver must be made on the thread that uses it.
@@ -381,7 +375,7 @@ fn driver_options() -> uring::Options {
     }
 }
 
-impl Drop for Inner {
+impl Drop for SwitchboardInner {
     fn drop(&mut self) {
         self.tell_end();
         for thread in &mut self.threads {
@@ -389,5 +383,75 @@ impl Drop for Inner {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+/// The keys of the knobs by which a switchboard is made: they stay as they were then.
+pub const FIXED_KNOBS: [&str; 3] = ["lanes", "latency_threads", "polling"];
+
+impl Switchboard {
+    /// Returns the knobs that count.
+    #[must_use]
+    pub fn knobs(&self) -> Knobs {
+        *self.lock_knobs()
+    }
+
+    /// Other knobs, while it runs. Those of [`FIXED_KNOBS`] stay as they are.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] with the first knob that is out of range, or the switchboard's where it
+    /// has ended. Nothing has changed then.
+    pub fn set_knobs(&self, knobs: &Knobs) -> Result<(), HostError> {
+        self.replace_knobs(&mut self.lock_knobs(), *knobs)
+    }
+
+    /// Changes single knobs together, while it runs: each by its key and its value as text, as
+    /// `--knob` of the program takes them.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] for a word that is no knob, a value that the knob has not, another
+    /// value of one of [`FIXED_KNOBS`], or knobs that do not go together; the text says what is
+    /// possible. The switchboard's where it has ended. Nothing has changed then.
+    pub fn change_knobs<'a>(
+        &self,
+        changes: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), HostError> {
+        let mut current = self.lock_knobs();
+        let mut changed = *current;
+        changed
+            .change(changes)
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        let mut keys = changed.differences(&current).map(|entry| entry.knob.key);
+        if let Some(key) = keys.find(|key| FIXED_KNOBS.contains(key)) {
+            return Err(HostError::Option(format!(
+                "{key} stays as it was when the switchboard started: start another one with it"
+            )));
+        }
+        self.replace_knobs(&mut current, changed)
+    }
+
+    fn lock_knobs(&self) -> MutexGuard<'_, Knobs> {
+        // They are replaced as a whole.
+        let knobs = self.inner.knobs.lock();
+        knobs.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the knobs, on every core or on none; the lock keeps others from doing so meanwhile.
+    fn replace_knobs(&self, current: &mut Knobs, wanted: Knobs) -> Result<(), HostError> {
+        wanted
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        let knobs = Knobs {
+            lanes: current.lanes,
+            latency_threads: current.latency_threads,
+            polling: current.polling,
+            ..wanted
+        };
+        self.inner.tell(|| Update::Knobs(Box::new(knobs)))?;
+        self.inner.steering.reconfigure(knobs.application_steering);
+        let loads = &self.inner.loads;
+        loads.set_direct_submitters_max(knobs.direct_submitters);
+        *current = knobs;
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use super::egresses::unpack;
 use super::{EgressService, SubmitterState, Submitters};
-use crate::switch::ingress::IngressCompletion;
+use crate::switchboard::ingress::IngressCompletion;
 use base::{Nanos, Time};
 use block::{BlockError, Channel};
 use reactor::IoSlice;

@@ -1,18 +1,15 @@
 //! A submitter: one application thread's way into the switchboard, as a device's channel.
 
-mod abandoned;
-mod displaced;
-mod pending;
-
 use super::Switchboard;
 use super::application_steering::Registration;
 use super::direct_lane::DirectLane;
-use super::ingress::{Ingress, IngressCompletion, IngressRequest, Submitter};
+use super::ingress::{
+    AbandonedWrites, Ingress, IngressCompletion, IngressRequest, Submitter, TargetNumber,
+};
 use super::limits::{
     DEPTH_MAX, MEMORY_BYTES_MAX, ROOM_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH,
 };
 use super::request_steering::LoadTable;
-use super::target_number::TargetNumber;
 use crate::namespace::RemoteNamespace;
 use crate::recovery::epoch::Phase;
 use crate::recovery::machine::OtherWay;
@@ -22,7 +19,6 @@ use block::{
     BlockError, CacheLife, Capabilities, Channel, Completion, Device, DeviceError, Geometry,
     Operation, Request, Submit, SubmitterMemory,
 };
-use pending::Pending;
 use reactor::{Context, Driver, Guard, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
@@ -595,4 +591,96 @@ impl Drop for SwitchedChannel {
         self.abandon_writes();
         self.device.board.inner.leave(self.number);
     }
+}
+
+impl SwitchedChannel {
+    /// Gives up the writes that are not over, and holds newer ones of their blocks back until no
+    /// dataplane thread has one of them. A path tells other threads that theirs among them are aborted.
+    fn abandon_writes(&mut self) {
+        let association = self.device.remote.association();
+        let slots = (0..).zip(&self.slots);
+        let writes = slots.filter_map(|(slot, pending)| Some((slot, pending.as_ref()?.written?)));
+        let (slots, spans): (Vec<u32>, Vec<_>) = writes.unzip();
+        if slots.is_empty() {
+            return;
+        }
+        let abandoned = AbandonedWrites::hold(association, spans);
+        self.submitter.abandon(abandoned);
+        slots
+            .into_iter()
+            .for_each(|slot| self.submitter.give_up(slot));
+        for ingress in self.device.board.inner.ingresses.iter() {
+            ingress.look_for_given_up();
+        }
+    }
+}
+
+impl SwitchedChannel {
+    /// Hands the ingress what the thread's own lane has no queue for.
+    fn redirect(&mut self) {
+        let Some(direct) = &mut self.direct else {
+            return;
+        };
+        let loads = &self.device.board.inner.loads;
+        while let Some(displaced) = direct.take_displaced(loads) {
+            self.displaced.push_back(displaced);
+        }
+        if self.is_broken() {
+            return;
+        }
+        while let Some((request, limit)) = self.displaced.pop_front() {
+            if let Err(request) = self.put(request, limit) {
+                self.displaced.push_front((request, limit));
+                return;
+            }
+        }
+    }
+
+    /// Gives up what waits for room in the ingress.
+    fn give_up_displaced(&mut self, tag: u64) -> bool {
+        let before = self.displaced.len();
+        for _ in 0..before {
+            let (request, limit) = self.displaced.pop_front().expect("counted above");
+            if request.tag == tag {
+                let ended = request.ended(Err(BlockError::Aborted));
+                self.given_up.push_back(ended);
+            } else {
+                self.displaced.push_back((request, limit));
+            }
+        }
+        self.displaced.len() < before
+    }
+
+    /// Gives up what was put into an ingress: the threads that have it, or will have it, look for it.
+    fn give_up_put(&mut self, tag: u64) -> bool {
+        let mut found = false;
+        for (slot, pending) in (0..).zip(&self.slots) {
+            if pending.as_ref().is_some_and(|pending| pending.tag == tag) {
+                self.submitter.give_up(slot);
+                found = true;
+            }
+        }
+        if found {
+            for ingress in self.device.board.inner.ingresses.iter() {
+                ingress.look_for_given_up();
+            }
+        }
+        found
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Pending {
+    tag: u64,
+    /// Data that it was submitted with.
+    data: Option<IoSlice>,
+    /// The place in the channel's memory that stands for its data, if it came with other memory.
+    bounce: Option<u32>,
+    /// The data has to be copied back from there.
+    reads: bool,
+    /// Of a Flush: the losses of the target's cache that had been reported when it was submitted.
+    reported: Option<u32>,
+    /// The blocks that it writes.
+    written: Option<Span>,
 }

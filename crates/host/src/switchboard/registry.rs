@@ -4,11 +4,11 @@
 //! something or none is, and only what all were told is entered here.
 
 use super::ingress::Submitter;
-use super::message::{Message, Update};
-use super::target_number::TargetNumber;
-use super::{DataplaneThread, Inner, limits};
+use super::ingress::TargetNumber;
+use super::message::{DataplaneMessage, Update};
+use super::{DataplaneThread, SwitchboardInner, limits};
 use crate::association::Association;
-use crate::association::namespace_state::NamespaceState;
+use crate::association::NamespaceState;
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
 use block::{Capabilities, Device};
@@ -51,7 +51,7 @@ impl Registry {
 /// Pause between two attempts to put a message into a full mailbox.
 const MAILBOX_PAUSE: Duration = Duration::from_micros(200);
 
-impl Inner {
+impl SwitchboardInner {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         // No change of the registry can stop half way.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,14 +94,14 @@ impl Inner {
         // A failure from here on breaks the switchboard as a whole: the remaining cores need no
         // update then.
         let mut cores = self.threads.iter();
-        cores.try_for_each(|core| core.tell(Message(note())))
+        cores.try_for_each(|core| core.tell(DataplaneMessage(note())))
     }
 
     /// Tells every core that still listens that this is the end.
     pub(super) fn tell_end(&self) {
         for core in &self.threads {
             // One that has ended does not keep the message from the others.
-            let _ = core.tell(Message(Update::Close));
+            let _ = core.tell(DataplaneMessage(Update::Close));
         }
     }
 
@@ -211,7 +211,7 @@ impl Inner {
 
 impl DataplaneThread {
     /// Sends a message; waits for room while the thread lives.
-    fn tell(&self, message: Message) -> Result<(), HostError> {
+    fn tell(&self, message: DataplaneMessage) -> Result<(), HostError> {
         let mut next = message;
         loop {
             if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
