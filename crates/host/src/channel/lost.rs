@@ -34,7 +34,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Gives lanes first what was lost, then what is new, but no write past a locked range.
+    /// Sends lost requests first, then new ones, except new writes to locked blocks.
     fn drain_waiting(&mut self, now: Time) {
         if !self.may_send() {
             return;
@@ -71,7 +71,7 @@ impl RemoteChannel {
             }
             if self.recovery.holds_back(&exchange) {
                 self.limit_held(&mut exchange, now);
-                // A full turn around the queue keeps its order.
+                // Each request is taken once and put back at the end, so the order stays.
                 self.requests.waiting.push_back(exchange);
                 continue;
             }
@@ -92,8 +92,8 @@ impl RemoteChannel {
             .next(now, |exchange| is_volume_gone(namespaces, exchange))
     }
 
-    /// Bounds the time for which a write waits because an older one to its blocks was given up: the
-    /// channel that gave it up learns of the answer when its thread runs, which may be never.
+    /// Bounds the time for which a write waits for an older, given-up write to its blocks: the channel
+    /// of the older write may never run again to receive the answer.
     pub(super) fn limit_held(&mut self, exchange: &mut Exchange, now: Time) {
         if self.recovery.is_held(exchange) {
             exchange.hold_until(now + self.association.options().command_timeout);
@@ -124,9 +124,10 @@ impl RemoteChannel {
         self.recovery.keep(replay);
     }
 
-    /// Makes the commands of requests that are kept, or wait, no longer than this controller takes. One
-    /// that may have lost its first parts with a cache starts again, also where no connection was lost
-    /// with it: it is not acknowledged, so no Flush speaks of them.
+    /// Shortens the commands of lost and waiting requests to the limits of this controller. A cached
+    /// write that is sent in parts starts again from its first part, even if it had no command
+    /// outstanding: earlier parts may have been lost with a cache, and no Flush reports them because the
+    /// write was not acknowledged.
     pub(super) fn refit(&mut self) {
         self.take_apart();
         let kept = self.recovery.lost_ones_mut();
@@ -144,8 +145,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Reports a write of unknown effect. As long as it may still take effect, its blocks are not
-    /// written anew.
+    /// Reports a write of unknown effect, and fences its blocks while it may still take effect.
     pub(super) fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
         let Replay {
             exchange,
@@ -161,7 +161,7 @@ impl RemoteChannel {
         self.finish(exchange, Err(error));
     }
 
-    /// Fails everything that waits.
+    /// Fails all lost and waiting requests.
     pub(super) fn fail_waiting(&mut self, error: BlockError) {
         while let Some(replay) = self.recovery.take() {
             self.report_lost_write(replay, error);
@@ -195,7 +195,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Keeps the rest of a request for the channel's owner, or reports the request.
+    /// Hands a request to the channel's owner, or fails it if the owner does not take it.
     fn displace_one(&mut self, mut exchange: Exchange) {
         if exchange.given_up.is_some() {
             return self.tell_given_up(exchange);

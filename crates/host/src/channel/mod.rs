@@ -107,7 +107,7 @@ pub struct RemoteChannel {
 }
 
 impl RemoteChannel {
-    /// The association of its lanes.
+    /// Returns the association of the lanes.
     pub(crate) fn association(&self) -> &Association {
         &self.association
     }
@@ -198,7 +198,7 @@ impl RemoteChannel {
         self.namespaces.len() - 1
     }
 
-    /// The state now.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> ChannelState {
         self.machine.state()
@@ -209,7 +209,7 @@ impl RemoteChannel {
         self.machine.other_way = other_way;
     }
 
-    /// Returns true if any lane has a queue: the others leave their requests to it.
+    /// Returns true if any lane has a queue. One is enough for all requests.
     pub(crate) fn has_queue(&self) -> bool {
         self.lanes.has_queue()
     }
@@ -228,7 +228,7 @@ impl RemoteChannel {
         lanes.flat_map(|lane| lane.qpair.states_entered())
     }
 
-    /// Requests that were not reaped yet.
+    /// Returns the number of requests that were not reaped yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.requests.outstanding
@@ -240,8 +240,8 @@ impl RemoteChannel {
         self.requests.capacity
     }
 
-    /// Returns how many losses of the target's cache the completion that was reaped last knows of:
-    /// 0 where it was of another request than a Flush, or of one that failed otherwise.
+    /// Returns the number of losses of the target's cache that were known to the Flush that was reaped
+    /// last; 0 if the last completion is of another operation, or of a Flush with another error.
     #[inline]
     pub(crate) fn reaped_losses(&self) -> u32 {
         let (place, losses) = self.requests.flush;
@@ -252,7 +252,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Lets the commands of all lanes leave by these rules from now on.
+    /// Sets the doorbell mode and the caravan limits of all lanes.
     pub(crate) fn set_doorbell(&mut self, mode: Mode, limits: CaravanLimits) {
         let class = self.lanes.class;
         for lane in &mut self.lanes.all {
@@ -267,12 +267,12 @@ impl RemoteChannel {
         }
     }
 
-    /// The namespace of the operations of all lanes.
+    /// Returns the namespace of the lanes' operations in the driver.
     pub(crate) fn op_namespace(&self) -> OpNamespace {
         self.op_namespace.id()
     }
 
-    /// Requests that wait for a doorbell.
+    /// Returns the number of requests that wait for a doorbell.
     pub(crate) fn waiting_for_doorbell(&self) -> u32 {
         let lanes = self.lanes.all.iter();
         lanes.map(|lane| lane.qpair.waiting_for_doorbell()).sum()
@@ -283,8 +283,8 @@ impl RemoteChannel {
         self.lanes.pump(cx)
     }
 
-    /// Sends what an event made ready, unless the lanes are shared: then their owner pumps them at
-    /// the end of its turn, in an order of its own.
+    /// Sends after an event. The owner of shared lanes pumps them itself at the end of its turn, in its
+    /// own order.
     fn follow_up(&mut self, cx: &mut Context<'_>) {
         if !self.shared {
             self.pump(cx);
@@ -402,7 +402,7 @@ impl Channel for RemoteChannel {
         };
         let has_room = || self.lanes.all.iter().any(|lane| lane.qpair.has_room());
         let replay = match self.state() {
-            // An answer, which makes room, is followed by what waits.
+            // The next answer makes room, and sends.
             ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
             ChannelState::Live | ChannelState::Gone | ChannelState::Closed => {
                 self.recovery.deadline()

@@ -26,7 +26,7 @@ use reactor::{Context, IoSlice};
 use std::num::NonZeroU16;
 
 impl RemoteChannel {
-    /// A write without FUA was acknowledged.
+    /// Notes that a write without FUA was acknowledged.
     #[inline]
     fn wrote(&self, namespace: u16) {
         if !self.parameters.features.volatile_cache {
@@ -35,12 +35,12 @@ impl RemoteChannel {
         let unflushed = &self.namespaces[usize::from(namespace)].state.unflushed;
         unflushed.wrote();
         if self.association.caches_lost() >= self.recovery.joined {
-            // The answer is older than the loss, and was not known when that was noticed.
+            // The answer is older than the cache loss, but is processed after it.
             unflushed.lose_answered();
         }
     }
 
-    /// A Flush was done: it fails all the same where it promised what was lost before.
+    /// Returns the result of a successful Flush: an error if it covers writes that a cache loss dropped.
     fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
         let (mark, reported) = request.promise();
         let entry = &mut self.namespaces[usize::from(request.namespace)];
@@ -62,7 +62,7 @@ impl RemoteChannel {
         Err(BlockError::CacheLost)
     }
 
-    /// Ends a request.
+    /// Completes a request with this result.
     pub(super) fn finish(&mut self, mut exchange: Exchange, mut result: Result<(), BlockError>) {
         if exchange.replayed && !self.stays_locked(&exchange) {
             for span in exchange.written() {
@@ -151,10 +151,10 @@ impl RemoteChannel {
             Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
                 self.finish(exchange, Err(error));
             }
-            // The caller sends what waits once it has taken all that the lanes finished.
+            // The caller sends it after all finished commands are taken.
             Verdict::Retry(_) => {
                 if let Work::Extents(request) = &mut exchange.work {
-                    // All of it is done again.
+                    // Every extent is repeated.
                     request.done = 0;
                 }
                 self.recovery.retry(exchange, cx.now);
@@ -163,7 +163,8 @@ impl RemoteChannel {
         }
     }
 
-    /// A command succeeded; its request may need another one for the rest of its range.
+    /// Completes the request of a successful command, or sends the command for the next part of its
+    /// range.
     #[inline]
     fn part_done(&mut self, mut exchange: Exchange, now: Time) {
         let Some(&request) = exchange.request() else {
@@ -190,14 +191,14 @@ impl RemoteChannel {
         }
     }
 
-    /// Ends a command over extents, which is reaped next.
+    /// Completes a command over extents.
     fn finish_extents(&mut self, request: Box<ExtentsRequest>, result: Result<(), BlockError>) {
         let command = self.end_extents(request, result);
         self.requests.done_extents.push_back(command);
     }
 
-    /// Returns a command over extents with this result, but for those of its extents that were done
-    /// although it failed.
+    /// Returns a command over extents with this result. Extents that were done although the command
+    /// failed have a result of their own.
     pub(super) fn end_extents(
         &mut self,
         mut request: Box<ExtentsRequest>,
@@ -223,7 +224,7 @@ impl RemoteChannel {
         Some(done)
     }
 
-    /// Ends an extent that left alone, and its command with the last one.
+    /// Ends an extent that was sent as a command of its own. The last extent ends the whole command.
     fn end_extent(
         &mut self,
         (number, lba): (NonZeroU16, Lba),
@@ -240,9 +241,9 @@ impl RemoteChannel {
         self.requests.done_extents.push_back(command);
     }
 
-    /// Keeps the blocks of an extent that was sent again locked until its command ends. Returns false
-    /// if it does not: it is the last one, or another extent waits, perhaps for a lock of a command
-    /// that waits for this one.
+    /// Keeps the blocks of a resent extent locked until its whole command ends. Returns false if they
+    /// are to be unlocked now: it is the last extent, or another extent waits and might wait for a
+    /// command that waits for this lock.
     fn stays_locked(&mut self, exchange: &Exchange) -> bool {
         let Some((number, _)) = exchange.extent() else {
             return false;
@@ -252,9 +253,9 @@ impl RemoteChannel {
         !waits && self.requests.apart.keep_locked(number, exchange.written())
     }
 
-    /// Gives up every request and every command over extents with this tag, with
-    /// [`BlockError::Aborted`]; one that is answered meanwhile ends with its answer. Returns false if
-    /// there is none. Whether a write was done is not known afterwards.
+    /// Cancels every request and every command over extents with this tag: it ends with
+    /// [`BlockError::Aborted`], or with its answer if that arrives first. Returns false if there is
+    /// none. A cancelled write may or may not have been done.
     pub fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
         let which = |exchange: &Exchange| exchange.tag == tag;
         let found = self.give_up(which, BlockError::Aborted, cx) > 0;
@@ -262,12 +263,12 @@ impl RemoteChannel {
         found
     }
 
-    /// Gives up the requests of which the limit has passed.
+    /// Gives up the requests whose limit has passed.
     pub(super) fn give_up_late(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         self.recovery.refresh(&self.association);
         for exchange in &mut self.requests.waiting {
-            // Its wait may be over although it cannot be sent yet.
+            // The older write may be over although this one cannot be sent yet.
             if exchange.held && !self.recovery.is_held(exchange) {
                 exchange.release();
             }
@@ -292,7 +293,7 @@ impl RemoteChannel {
         self.requests.next_limit = limits.min().unwrap_or(Time::NEVER);
     }
 
-    /// Gives up the requests that `which` chooses. Returns their number.
+    /// Gives up the requests for which `which` returns true. Returns their number.
     fn give_up(
         &mut self,
         which: impl Fn(&Exchange) -> bool,
@@ -353,7 +354,7 @@ impl RemoteChannel {
         self.detach(index, slot, cx.now);
     }
 
-    /// Tells the submitters of given-up requests of a lane so, where their memory is free by now.
+    /// Completes the given-up requests of a lane whose memory is free by now.
     pub(super) fn detach_given_up(&mut self, index: usize, now: Time) {
         let waits = |exchange: &Exchange| exchange.given_up.is_some() && !exchange.detached;
         let mut start = 0;
@@ -363,7 +364,8 @@ impl RemoteChannel {
         }
     }
 
-    /// Tells the submitter of a given-up request so, if its memory is free.
+    /// Completes a given-up request if its memory is free. Its command stays in the table until the
+    /// controller answers it.
     fn detach(&mut self, index: usize, slot: u16, now: Time) {
         let qpair = &mut self.lanes.all[index].qpair;
         let Some(data) = qpair.detach(slot, now) else {
@@ -399,20 +401,20 @@ impl RemoteChannel {
         }
     }
 
-    /// Tells the submitter of a request that it gave it up, and that nothing of it is left.
+    /// Completes a given-up request of which no command is left.
     pub(super) fn tell_given_up(&mut self, exchange: Exchange) {
         let error = exchange.given_up.unwrap_or(BlockError::Aborted);
         self.finish(exchange, Err(error));
     }
 
-    /// A command of which the submitter knows was answered, or lost with its connection. Newer
-    /// writes to its blocks go on, unless it may still be done.
+    /// Ends a command whose request was completed before: it was answered, or lost with its connection.
+    /// Newer writes to its blocks continue, unless the command may still take effect.
     fn let_go(&self, exchange: &Exchange, is_lost: bool) {
         let generation = self.recovery.joined;
         for span in exchange.written() {
             if is_lost {
-                // The controller may still do it: nothing but the association's end says when it
-                // cannot, and until then the blocks are fenced.
+                // The controller may still do it until the association has ended; until then the blocks
+                // are fenced.
                 let address = self.association.address();
                 let error = ConnectionError::GivenUp { address };
                 self.association.report_lost(generation, Some(error));
@@ -422,9 +424,8 @@ impl RemoteChannel {
         }
     }
 
-    /// Closes the blocks of the writes that the channel leaves behind, as long as a command of them
-    /// may take effect. Without a [close](Channel::close) only the end of the association says when
-    /// none can any more.
+    /// Fences the blocks of the writes that a dropped channel leaves behind, while a command of them may
+    /// take effect. If the channel was not closed, that lasts until the association has ended.
     pub(super) fn close_blocks(&mut self) {
         while let Some(replay) = self.recovery.take() {
             if replay.lost_with > 0 {
@@ -452,7 +453,7 @@ impl RemoteChannel {
         }
     }
 
-    /// The commands of which submitters know are lost with the channel.
+    /// Treats the commands of completed requests as lost, because the channel is dropped.
     pub(super) fn let_go_all(&mut self) {
         for index in 0..self.lanes.all.len() {
             let is_detached = |exchange: &Exchange| exchange.detached;
@@ -471,13 +472,13 @@ impl RemoteChannel {
     }
 }
 
-/// Returns true if the submitter of a request or a command over extents waits for its end.
+/// Returns true if the submitter still waits for this request or command over extents.
 fn is_wanted(exchange: &Exchange) -> bool {
     !matches!(exchange.work, Work::Admin(_)) && exchange.given_up.is_none()
 }
 
 impl Requests {
-    /// Returns the command of a request that is over, and keeps its memory.
+    /// Returns the command of a finished request, and keeps the request's memory for the next one.
     pub(super) fn release(&mut self, mut request: Box<ExtentsRequest>) -> Extents {
         let empty = Extents {
             tag: 0,

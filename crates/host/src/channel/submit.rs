@@ -28,6 +28,24 @@ impl RemoteChannel {
         self.submit_limited(namespace, request, Time::NEVER, cx)
     }
 
+    /// Returns the properties of the namespace with this number, or the error of a request for it if the
+    /// channel or the namespace is gone.
+    #[inline]
+    fn properties(&self, namespace: usize) -> Result<(Geometry, Capabilities), BlockError> {
+        let entry = &self.namespaces[namespace];
+        if self.state() == ChannelState::Closed {
+            return Err(BlockError::Aborted);
+        }
+        if self.state() == ChannelState::Gone || entry.state.is_gone() {
+            return Err(BlockError::Gone);
+        }
+        let capabilities = Capabilities {
+            read_only: entry.state.read_only(),
+            ..entry.capabilities
+        };
+        Ok((entry.state.geometry(), capabilities))
+    }
+
     /// Takes a request that is given up at `limit`.
     pub(crate) fn submit_limited(
         &mut self,
@@ -39,21 +57,14 @@ impl RemoteChannel {
         if self.requests.outstanding >= self.requests.capacity {
             return Submit::Busy(request);
         }
-        let entry = &self.namespaces[namespace];
-        if self.state() == ChannelState::Closed {
-            return Submit::Done(request.ended(Err(BlockError::Aborted)));
-        }
-        if self.state() == ChannelState::Gone || entry.state.is_gone() {
-            return Submit::Done(request.ended(Err(BlockError::Gone)));
-        }
-        if limit <= cx.now {
-            return Submit::Done(request.ended(Err(BlockError::TimedOut)));
-        }
-        let capabilities = Capabilities {
-            read_only: entry.state.read_only(),
-            ..entry.capabilities
+        let (geometry, capabilities) = match self.properties(namespace) {
+            Ok(_) if limit <= cx.now => {
+                return Submit::Done(request.ended(Err(BlockError::TimedOut)));
+            }
+            Ok(properties) => properties,
+            Err(error) => return Submit::Done(request.ended(Err(error))),
         };
-        let geometry = entry.state.geometry();
+        let entry = &self.namespaces[namespace];
         if let Err(error) = block::check(&request, geometry, capabilities) {
             return Submit::Done(request.ended(Err(error)));
         }
@@ -94,13 +105,14 @@ impl RemoteChannel {
         Submit::Queued
     }
 
-    /// Submits a request that is given up at `limit`, with [`BlockError::TimedOut`]. Whether a write
-    /// was done is not known then.
+    /// Submits a request that ends with [`BlockError::TimedOut`] at `limit`. A write may or may not have
+    /// been done then.
     pub fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
         self.submit_limited(0, request, limit, cx)
     }
 
-    /// Starts a new command on a free lane, or keeps it until there is one and nothing goes before it.
+    /// Sends a new command on a free lane, or queues it if there is none or it must wait for an older
+    /// one.
     fn start_or_keep(&mut self, mut exchange: Exchange, now: Time) {
         self.limit_held(&mut exchange, now);
         let lane = if self.must_wait(&exchange) {
@@ -114,9 +126,9 @@ impl RemoteChannel {
         }
     }
 
-    /// Submits a command over extents that is given up at `limit`: each of its extents ends with
-    /// [`BlockError::TimedOut`], but for those that left alone and were answered before. Which of the
-    /// others were written is not known then.
+    /// Submits a command over extents that is given up at `limit`: its extents end with
+    /// [`BlockError::TimedOut`], except those that were sent as commands of their own and answered
+    /// before. The other extents of a write may or may not have been written.
     pub fn submit_extents_until(
         &mut self,
         command: Extents,
@@ -126,8 +138,8 @@ impl RemoteChannel {
         self.submit_extents_to(0, command, limit, cx)
     }
 
-    /// Takes a command over extents of the namespace with this number, which is given up at `limit`.
-    /// Its data together is at most a transfer.
+    /// Takes a command over extents for the namespace with this number, which is given up at `limit`. All
+    /// its data together is at most one transfer.
     pub(super) fn submit_extents_to(
         &mut self,
         namespace: usize,
@@ -179,8 +191,8 @@ impl RemoteChannel {
         SubmitExtents::Queued
     }
 
-    /// Makes an exchange of a command, with its capsule where a controller with these parameters takes
-    /// it; hands the command back while there is no buffer for that.
+    /// Makes an exchange of a command over extents; with its capsule if the controller takes the command
+    /// (`taken_by`). Returns the command if no buffer is free.
     fn extents_exchange(
         &mut self,
         command: Extents,
@@ -215,25 +227,15 @@ impl RemoteChannel {
         Ok(Exchange::new(tag, work, direction, capsule))
     }
 
-    /// Checks a command. Returns the controller's terms, or `None` where it does not take the command.
+    /// Checks a command over extents. Returns the controller's terms, or `None` if it does not take the
+    /// command.
     fn extents_allowed(
         &self,
         namespace: usize,
         command: &mut Extents,
         parameters: &Parameters,
     ) -> Result<Option<ExtentTerms>, BlockError> {
-        let entry = &self.namespaces[namespace];
-        if self.state() == ChannelState::Closed {
-            return Err(BlockError::Aborted);
-        }
-        if self.state() == ChannelState::Gone || entry.state.is_gone() {
-            return Err(BlockError::Gone);
-        }
-        let capabilities = Capabilities {
-            read_only: entry.state.read_only(),
-            ..entry.capabilities
-        };
-        let geometry = entry.state.geometry();
+        let (geometry, capabilities) = self.properties(namespace)?;
         check_extents(command, geometry, capabilities)?;
         let bytes = command.blocks().saturating_mul(geometry.block_bytes.into());
         let mut data = command.extents.iter_mut().flat_map(|e| e.data.as_mut());
@@ -249,7 +251,7 @@ impl RemoteChannel {
     }
 }
 
-/// Checks that the controller supports the command, and that what is read has a place.
+/// Checks that the controller supports the command, and that the memory of a read can be written.
 fn allowed(request: &mut Request, features: Features) -> Result<(), BlockError> {
     if !features.supports(request.operation) {
         return Err(BlockError::Unsupported);
@@ -260,8 +262,8 @@ fn allowed(request: &mut Request, features: Features) -> Result<(), BlockError> 
     Ok(())
 }
 
-/// The first command of a request, which is all of it unless the controller takes less in one; hands
-/// the request back when a buffer is missing.
+/// Makes the first command of a request. It covers the whole request unless that is too long for the
+/// controller. Returns the request if no buffer is free.
 #[inline]
 fn exchange_of(
     mut request: Request,
