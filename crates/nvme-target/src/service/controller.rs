@@ -14,7 +14,7 @@ use crate::request::{CommandState, Step, Ticket, WaitingAbort};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
-use crate::service::input::Flow;
+use crate::service::input::{Arrival, NotTaken};
 use crate::service::poll_group::PollGroup;
 use crate::service::requests::{Aborted, Running};
 use crate::session::event::Payload;
@@ -29,86 +29,67 @@ use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::{Command, DataDirection, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-impl Connection {
+impl Arrival<'_, '_> {
     /// Begins an admin or Fabrics command: gets it a slot and a buffer, and its data.
-    pub(crate) fn begin_admin(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Flow {
-        self.try_begin_admin(command, payload, core, cx)
-            .unwrap_or_else(|status| {
-                self.refuse(command, status, core, cx);
-                Flow::Continue
-            })
-    }
-
-    fn try_begin_admin(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
+    pub(crate) fn begin_admin(&mut self) -> Result<(), NotTaken> {
+        let (command, payload) = (self.command, self.payload);
         let direction = reply::direction(command);
         let pointer = reply::pointer(command, direction)?;
         let length = pointer.length();
-        let limit = match direction {
-            DataDirection::ToController => ADMIN_IN_CAPSULE_BYTES,
-            _ => core.limits.transfer_bytes,
+        let takes_data = direction == DataDirection::ToController;
+        let limit = if takes_data {
+            ADMIN_IN_CAPSULE_BYTES
+        } else {
+            self.core.limits.transfer_bytes
         };
         if length > limit {
-            return Err(Status::INVALID_FIELD.with_dnr());
+            return Err(Status::INVALID_FIELD.with_dnr().into());
         }
-        let inside = match direction {
-            DataDirection::ToController if length > 0 => blocks::arrival(pointer, payload, length)?,
-            _ if matches!(payload, Payload::None) => Some((0, &[][..])),
-            _ => return Err(Status::INVALID_FIELD.with_dnr()),
+        let inside = if takes_data && length > 0 {
+            blocks::arrival(pointer, payload, length)?
+        } else if matches!(payload, Payload::None) {
+            Some((0, &[][..]))
+        } else {
+            return Err(Status::INVALID_FIELD.with_dnr().into());
         };
-        let mut buffer = None;
-        if length > 0 {
-            match self.capsule_buffer(length, core, cx) {
-                Ok(taken) => buffer = Some(taken),
-                Err(list) => return Ok(Flow::Stall(list)),
-            }
-        }
-        let slot = self
-            .session
-            .commands
-            .take(command.cid(), &mut core.states)
-            .ok_or(Status::INTERNAL_ERROR)?;
-        let entry = self.session.commands.slot(slot);
+        let buffer = match length {
+            0 => None,
+            _ => Some(self.buffer(length)?),
+        };
+        let (commands, states) = (&mut self.connection.session.commands, &mut self.core.states);
+        let slot = commands.take(command.cid(), states);
+        let slot = slot.ok_or(Status::INTERNAL_ERROR)?;
+        let mut running = self.connection.run(slot, self.core, self.cx);
+        let entry = running.entry();
         entry.kind = CommandKind::Admin;
         entry.opcode = command.opcode();
         entry.command = Some(Box::new(*command));
         entry.transfer.length = length;
-        let mut asks = false;
-        if let Some((mut data, held)) = buffer {
-            if let (DataDirection::ToController, Some(inside)) = (direction, inside) {
-                let buffer = (data, held);
-                self.run(slot, core, cx)
-                    .receive_capsule(buffer, inside, payload);
-                return Ok(Flow::Continue);
+        match (buffer, inside) {
+            (Some(buffer), Some(inside)) if takes_data => {
+                running.receive_capsule(buffer, inside, payload);
+                return Ok(());
             }
-            asks = direction == DataDirection::ToController;
-            if !asks && let Some(bytes) = data.bytes_mut() {
-                bytes.fill(0);
+            (Some((mut data, held)), _) => {
+                if !takes_data && let Some(bytes) = data.bytes_mut() {
+                    bytes.fill(0);
+                }
+                entry.transfer.data = Some(data);
+                running.connection.hold(slot, held);
             }
-            entry.transfer.data = Some(data);
-            self.hold(slot, held);
+            (None, _) => {}
         }
-        if asks {
-            self.run(slot, core, cx).request_data();
+        if takes_data && length > 0 {
+            running.request_data();
         } else {
-            let entry = self.session.commands.slot(slot);
-            entry.enter(CommandState::Arriving, &mut core.states);
-            self.run(slot, core, cx).arrived();
+            running.enter(CommandState::Arriving);
+            running.arrived();
         }
-        Ok(Flow::Continue)
+        Ok(())
     }
+}
 
+impl Connection {
     fn become_admin(&mut self, controller: Controller, subsystem: u32, core: &mut CoreState) {
         let kind = controller.shared.kind;
         self.arm(core, controller.keep_alive.deadline());

@@ -22,13 +22,35 @@ use wire::nvme::{Command, FabricsType, Status};
 use wire::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, PREFIX_BYTES_MAX};
 use wire::tcp::{CapsuleCmd, FatalErrorStatus};
 
-/// Outcome of a command's arrival.
+/// A command that has arrived, and has no slot yet.
+#[derive(Debug)]
+pub(crate) struct Arrival<'a, 'd> {
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) command: &'a Command,
+    pub(crate) payload: Payload<'a>,
+    pub(crate) core: &'a mut CoreState,
+    pub(crate) cx: &'a mut Context<'d>,
+}
+
+/// Why a command was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    /// The command was taken.
-    Continue,
-    /// The command was not taken: it waits for a buffer in this list, and with it all input behind it.
-    Stall(WaitsFor),
+pub(crate) enum NotTaken {
+    /// It is answered with this status.
+    Refused(Status),
+    /// It waits for a buffer in this list, and with it all input behind it.
+    Stalled(WaitsFor),
+}
+
+impl From<Status> for NotTaken {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+impl From<WaitsFor> for NotTaken {
+    fn from(list: WaitsFor) -> Self {
+        Self::Stalled(list)
+    }
 }
 
 /// Kind of the operation that receives.
@@ -168,7 +190,7 @@ impl Connection {
             match self.session.next(&mut input) {
                 Ok(None) => break,
                 Ok(Some(event)) => {
-                    if self.take_event(event, core, cx) != Flow::Continue {
+                    if self.take_event(event, core, cx).is_some() {
                         left = input.len();
                         break;
                     }
@@ -189,8 +211,14 @@ impl Connection {
         left
     }
 
+    /// Returns the list in which a command waits that was not taken.
     #[inline]
-    fn take_event(&mut self, event: Event<'_>, core: &mut CoreState, cx: &mut Context<'_>) -> Flow {
+    fn take_event(
+        &mut self,
+        event: Event<'_>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Option<WaitsFor> {
         if !matches!(event, Event::Command(..)) {
             core.stores.order();
         }
@@ -215,7 +243,7 @@ impl Connection {
             }
             Event::Unexpected => self.close(core, cx),
         }
-        Flow::Continue
+        None
     }
 
     /// Tries again the command that input waits for, which has left its list. Returns true if input goes
@@ -229,7 +257,7 @@ impl Connection {
             None if stalled.arriving == 0 => Payload::None,
             None => Payload::Arriving(stalled.arriving),
         };
-        if let Flow::Stall(list) = self.dispatch(&stalled.command, payload, core, cx) {
+        if let Some(list) = self.dispatch(&stalled.command, payload, core, cx) {
             stalled.waits = core.waiters.lists.push(list, self.ticket(INPUT));
             self.session.stalled = Some(stalled);
             return false;
@@ -314,7 +342,7 @@ impl Connection {
         }
     }
 
-    /// Takes a command off the submission queue.
+    /// Takes a command off the submission queue. Returns the list in which it waits if it was not taken.
     #[inline]
     fn take_command(
         &mut self,
@@ -322,10 +350,10 @@ impl Connection {
         payload: Payload<'_>,
         core: &mut CoreState,
         cx: &mut Context<'_>,
-    ) -> Flow {
+    ) -> Option<WaitsFor> {
         self.session.commands.consumed();
         if self.state() == ConnectionState::Draining {
-            return Flow::Continue;
+            return None;
         }
         let cid = command.cid();
         let (events, event_waits) = match &self.owner {
@@ -335,44 +363,42 @@ impl Connection {
         let session = &self.session;
         let used = (session.commands.used() + session.output.unsent_answers) as usize;
         if used + events >= session.commands.entries() as usize {
-            self.overrun(command, core, cx);
-            return Flow::Continue;
+            let reason = "more commands are outstanding than the queue has entries";
+            self.violate(command, reason, core, cx);
+            return None;
         }
         if event_waits || session.commands.find(cid).is_some() {
             let status = Status::COMMAND_ID_CONFLICT.with_dnr();
             self.refuse(command, status, core, cx);
-            return Flow::Continue;
+            return None;
         }
         if self.is_fresh() && !self.try_connect() {
             let reason = "too many commands came before a Connect that succeeds";
             self.violate(command, reason, core, cx);
-            return Flow::Continue;
+            return None;
         }
         if matches!(self.owner, Owner::Io(_)) {
             core.stats.io_commands += 1;
         } else {
             core.stats.admin_commands += 1;
         }
-        let flow = self.dispatch(command, payload, core, cx);
-        if let Flow::Stall(list) = flow {
-            if mutation::active(Mutation::StallRefused) {
-                let status = Status::COMMAND_INTERRUPTED;
-                self.refuse(command, status, core, cx);
-                return Flow::Continue;
-            }
-            let waits = core.waiters.lists.push(list, self.ticket(INPUT));
-            self.session.stall(command, payload, waits);
-            if list == WaitsFor::SHARE {
-                core.stats.share_waits += 1;
-            } else {
-                core.stats.buffer_waits += 1;
-            }
+        let list = self.dispatch(command, payload, core, cx)?;
+        if mutation::active(Mutation::StallRefused) {
+            self.refuse(command, Status::COMMAND_INTERRUPTED, core, cx);
+            return None;
         }
-        flow
+        let waits = core.waiters.lists.push(list, self.ticket(INPUT));
+        self.session.stall(command, payload, waits);
+        if list == WaitsFor::SHARE {
+            core.stats.share_waits += 1;
+        } else {
+            core.stats.buffer_waits += 1;
+        }
+        Some(list)
     }
 
-    /// Gives a command to the room that carries it out. Without effect where it returns
-    /// [`Flow::Stall`], so that it can be called again.
+    /// Begins a command, or refuses it. Returns the list in which the command waits if it was not taken:
+    /// then nothing has changed, so that this can be called again.
     #[inline]
     fn dispatch(
         &mut self,
@@ -380,24 +406,35 @@ impl Connection {
         payload: Payload<'_>,
         core: &mut CoreState,
         cx: &mut Context<'_>,
-    ) -> Flow {
-        if matches!(self.owner, Owner::Io(_)) && !command.is_fabrics() {
-            return self.begin_io(command, payload, core, cx);
-        }
-        core.stores.order();
+    ) -> Option<WaitsFor> {
+        let is_io = matches!(self.owner, Owner::Io(_)) && !command.is_fabrics();
         let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
-        if self.state() == ConnectionState::AwaitingConnect && !connects {
-            let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
-            self.refuse(command, status, core, cx);
-            return Flow::Continue;
+        let is_early = self.state() == ConnectionState::AwaitingConnect && !connects;
+        let mut arrival = Arrival {
+            connection: self,
+            command,
+            payload,
+            core,
+            cx,
+        };
+        let taken = if is_io {
+            arrival.begin_io()
+        } else {
+            arrival.core.stores.order();
+            if is_early {
+                Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into())
+            } else {
+                arrival.begin_admin()
+            }
+        };
+        match taken {
+            Ok(()) => None,
+            Err(NotTaken::Stalled(list)) => Some(list),
+            Err(NotTaken::Refused(status)) => {
+                self.refuse(command, status, core, cx);
+                None
+            }
         }
-        self.begin_admin(command, payload, core, cx)
-    }
-
-    /// The host has more commands outstanding than the queue has entries.
-    fn overrun(&mut self, command: &Command, core: &mut CoreState, cx: &mut Context<'_>) {
-        let reason = "more commands are outstanding than the queue has entries";
-        self.violate(command, reason, core, cx);
     }
 
     /// A command came that may not come now.
@@ -420,31 +457,34 @@ impl Connection {
         );
         self.terminate(&violation, core, cx);
     }
+}
 
+impl Arrival<'_, '_> {
     /// Returns a buffer for the data of a command that has no slot yet, and its bytes, which count for the
-    /// self.
+    /// connection.
     ///
     /// An admin queue that holds no buffer always finds one of 8 KiB: Keep Alive would wait behind its
-    /// command. For an I/O queue with outstanding R2Ts there are a few beside the pool: their data comes behind
+    /// command. For an I/O queue with outstanding R2Ts there are a few outside the pool: their data comes behind
     /// the command.
     ///
     /// # Errors
     /// The list in which input has to wait.
-    pub(crate) fn capsule_buffer(
-        &self,
-        length: u32,
-        core: &mut CoreState,
-        cx: &Context<'_>,
-    ) -> Result<(IoSlice, u32), WaitsFor> {
+    pub(crate) fn buffer(&mut self, length: u32) -> Result<(IoSlice, u32), WaitsFor> {
+        let Self {
+            connection,
+            core,
+            cx,
+            ..
+        } = self;
         let (length, pool) = (length as usize, cx.driver.buffers());
-        if self.is_fresh() {
-            // One at a time, so that others find theirs.
-            let first = self.session.commands.used() == 0;
+        if connection.is_fresh() {
+            // One at a time, so that other connections find theirs.
+            let first = connection.session.commands.used() == 0;
             let buffer = first.then(|| take_buffer(&core.admin_buffers, length));
             let (buffer, _) = buffer.flatten().ok_or(WaitsFor::SHARE)?;
             return Ok((buffer, 0));
         }
-        let holding = &self.holding;
+        let holding = &connection.holding;
         let mut list = WaitsFor::SHARE;
         if holding.may_take(length, pool, &core.limits).is_ok() {
             match core.waiters.may_take(length, pool) {
@@ -452,11 +492,11 @@ impl Connection {
                 Err(size) => list = size,
             }
         }
-        let kept = match &self.owner {
+        let kept = match &connection.owner {
             Owner::Admin(_) if length <= ADMIN_IN_CAPSULE_BYTES as usize => {
                 holding.is_empty().then_some(&core.admin_buffers)
             }
-            Owner::Io(_) if self.session.transferring > 0 => Some(&core.capsule_buffers),
+            Owner::Io(_) if connection.session.transferring > 0 => Some(&core.capsule_buffers),
             _ => return Err(list),
         };
         // Otherwise it tries again whenever one of these may have come back.

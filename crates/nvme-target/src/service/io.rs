@@ -10,273 +10,226 @@ use crate::command::table::{CommandKind, Form, Row};
 use crate::command::{dataset, extents};
 use crate::qos::core::{CoreTokens, Done, TokenQueue};
 use crate::request::Step;
-use crate::service::connection::Connection;
-use crate::service::core::CoreState;
-use crate::service::input::Flow;
+use crate::service::input::{Arrival, NotTaken};
+use crate::service::requests::Running;
 use crate::session::event::Payload;
-use base::{Nanos, Time};
+use base::Nanos;
 use qos::{PricedOperation, units};
-use reactor::{Context, IoSlice};
+use reactor::IoSlice;
 use switch::doorbell::Urgency;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::io::DatasetRange;
-use wire::nvme::{Command, Completion, LbaCommand, Status};
+use wire::nvme::{Completion, LbaCommand, Status};
 
-impl Connection {
+impl<'d> Arrival<'_, 'd> {
     /// Begins a command of an I/O queue.
     #[inline]
-    pub(crate) fn begin_io(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Flow {
-        let row = Row::of(command.opcode());
-        let result = match row.map(|row| row.form) {
-            Some(Form::Read) => self.read(command, payload, core, cx),
-            Some(Form::Write) => self.write(command, payload, core, cx),
+    pub(crate) fn begin_io(&mut self) -> Result<(), NotTaken> {
+        let row = Row::of(self.command.opcode());
+        match row.map(|row| row.form) {
+            Some(Form::Read) => self.read(),
+            Some(Form::Write) => self.write(),
             _ => {
-                core.stores.order();
-                let row = row.ok_or(Status::INVALID_OPCODE.with_dnr());
-                row.and_then(|row| self.begin_row(row, command, payload, core, cx))
+                self.core.stores.order();
+                self.begin_row(row.ok_or(Status::INVALID_OPCODE.with_dnr())?)
             }
-        };
-        result.unwrap_or_else(|status| {
-            self.refuse(command, status, core, cx);
-            Flow::Continue
-        })
+        }
     }
 
     /// Begins a command that is never done at once.
-    fn begin_row(
-        &mut self,
-        row: &Row,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
-        if !row.is_offered(&core.limits) {
-            return Err(Status::INVALID_OPCODE.with_dnr());
+    fn begin_row(&mut self, row: &Row) -> Result<(), NotTaken> {
+        if !row.is_offered(&self.core.limits) {
+            return Err(Status::INVALID_OPCODE.with_dnr().into());
         }
-        let nsid = command.nsid();
+        let (command, nsid) = (self.command, self.command.nsid());
         if row.form == Form::Flush && nsid == NSID_BROADCAST && command.fuse() == 0 {
-            let all = Admitted {
+            return self.admit(&Admitted {
                 kind: row.kind,
                 nsid,
                 incarnation: 0,
                 run: LbaCommand::parse(command),
                 bytes: 0,
-            };
-            return self.admit(command, &all, core, cx);
+            });
         }
-        let namespace = core.namespaces.get_mut(self.access.subsystem, nsid);
-        let rights = self.access.rights.as_deref();
-        let (admitted, namespace) = blocks::check(row, command, rights, namespace, &core.limits)?;
+        let access = &self.connection.access;
+        let namespace = self.core.namespaces.get_mut(access.subsystem, nsid);
+        let (rights, limits) = (access.rights.as_deref(), &self.core.limits);
+        let (mut admitted, namespace) = blocks::check(row, command, rights, namespace, limits)?;
         match row.form {
-            Form::Blocks if admitted.bytes > core.limits.transfer_bytes => {
-                self.begin_pieces(command, &admitted, core, cx)
-            }
+            Form::Blocks if admitted.bytes > limits.transfer_bytes => self.begin_pieces(&admitted),
             Form::Blocks => {
-                let without_data = Admitted {
-                    bytes: 0,
-                    ..admitted
-                };
-                self.admit(command, &without_data, core, cx)
+                admitted.bytes = 0;
+                self.admit(&admitted)
             }
-            Form::Flush => self.admit(command, &admitted, core, cx),
-            Form::Ranges => self.begin_ranges(command, payload, &admitted, core, cx),
+            Form::Flush => self.admit(&admitted),
+            Form::Ranges => self.begin_ranges(&admitted),
             Form::Extents => {
                 let shift = namespace.block_shift;
-                self.begin_extents(command, payload, (&admitted, shift), core, cx)
+                self.begin_extents(&admitted, shift)
             }
-            Form::Data | Form::Read | Form::Write => {
-                self.with_data(command, payload, &admitted, core, cx)
-            }
-            Form::Controller => Err(Status::INVALID_OPCODE.with_dnr()),
+            Form::Data | Form::Read | Form::Write => self.with_data(&admitted),
+            Form::Controller => Err(Status::INVALID_OPCODE.with_dnr().into()),
         }
     }
 
     #[inline]
-    fn read(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
+    fn read(&mut self) -> Result<(), NotTaken> {
+        let (connection, command) = (&mut *self.connection, self.command);
         let nsid = command.nsid();
-        let namespace = core.namespaces.get_mut(self.access.subsystem, nsid);
+        let namespace = self
+            .core
+            .namespaces
+            .get_mut(connection.access.subsystem, nsid);
         let row = CommandKind::Read.row();
-        let rights = self.access.rights.as_deref();
-        let (admitted, namespace) = blocks::check(row, command, rights, namespace, &core.limits)?;
+        let rights = connection.access.rights.as_deref();
+        let (admitted, namespace) =
+            blocks::check(row, command, rights, namespace, &self.core.limits)?;
         let (run, bytes) = (&admitted.run, admitted.bytes);
-        blocks::check_answer(command, payload, bytes)?;
-        let at_once = !self.session.output.format().data_digest
+        blocks::check_answer(command, self.payload, bytes)?;
+        let at_once = !connection.session.output.format().data_digest
             && namespace.is_open()
             && !(run.control.fua() && namespace.has_cache());
+        let (queue, tokens) = (connection.token_queue(nsid), &mut self.core.tokens);
         if at_once
             && let Some(data) = blocks::memory(namespace, run.slba, bytes)
-            && (namespace.scheduler.is_none()
-                || pay_at_once(self.token_queue(nsid), row.price, bytes, &mut core.tokens))
+            && (namespace.scheduler.is_none() || pay_at_once(queue, row.price, bytes, tokens))
         {
             namespace.stats.reads += 1;
             namespace.stats.read_bytes += u64::from(bytes);
             namespace.latency.reads.count_at_once();
-            self.placement.demand.answered += u64::from(bytes);
-            self.answer_read(command.cid(), nsid, data, core, cx);
-            return Ok(Flow::Continue);
+            connection.placement.demand.answered += u64::from(bytes);
+            self.answer_read(data);
+            return Ok(());
         }
-        self.admit(command, &admitted, core, cx)
+        self.admit(&admitted)
     }
 
     /// Answers a read of memory with `data`.
     #[inline]
-    fn answer_read(
-        &mut self,
-        cid: u16,
-        nsid: u32,
-        data: IoSlice,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) {
+    fn answer_read(&mut self, data: IoSlice) {
+        let Self {
+            connection,
+            command,
+            core,
+            cx,
+            ..
+        } = self;
         let bytes = u32::try_from(data.len()).expect("a transfer is at most 1 MiB");
-        let session = &mut self.session;
+        let session = &mut connection.session;
         let flow_control = session.commands.flow_control;
-        let completion = Completion::new(cid, session.commands.reported_head(), Status::SUCCESS);
+        let sq_head = session.commands.reported_head();
+        let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
         if session.output.make_room_last(bytes, &mut core.sends(), cx) {
             session.output.push_data(data, completion, flow_control);
             let urgency = session.output.urgency();
-            self.appended(bytes, urgency, core, cx);
-        } else if let Some(slot) = session.commands.take(cid, &mut core.states) {
+            connection.appended(bytes, urgency, core, cx);
+        } else if let Some(slot) = session.commands.take(command.cid(), &mut core.states) {
             let entry = session.commands.slot(slot);
             entry.kind = CommandKind::Read;
-            entry.nsid = nsid;
+            entry.nsid = command.nsid();
             entry.transfer.data = Some(data);
             entry.status = Some(Status::SUCCESS);
-            self.answer(slot, core, cx);
+            connection.answer(slot, core, cx);
         }
     }
 
     #[inline]
-    fn write(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
+    fn write(&mut self) -> Result<(), NotTaken> {
+        let (connection, command) = (&mut *self.connection, self.command);
         let nsid = command.nsid();
-        let namespace = core.namespaces.get_mut(self.access.subsystem, nsid);
+        let namespace = self
+            .core
+            .namespaces
+            .get_mut(connection.access.subsystem, nsid);
         let row = CommandKind::Write.row();
-        let rights = self.access.rights.as_deref();
-        let (admitted, namespace) = blocks::check(row, command, rights, namespace, &core.limits)?;
+        let rights = connection.access.rights.as_deref();
+        let (admitted, namespace) =
+            blocks::check(row, command, rights, namespace, &self.core.limits)?;
         let (run, bytes) = (&admitted.run, admitted.bytes);
-        let Payload::Whole(capsule, true) = payload else {
-            return self.with_data(command, payload, &admitted, core, cx);
+        let Payload::Whole(capsule, true) = self.payload else {
+            return self.with_data(&admitted);
         };
         if namespace.direct.is_none() || !namespace.is_open() {
-            return self.with_data(command, payload, &admitted, core, cx);
+            return self.with_data(&admitted);
         }
         let data = command.data_pointer()?.capsule_data(capsule)?;
         if data.len() != bytes as usize {
-            return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+            return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr().into());
         }
-        if namespace.scheduler.is_some()
-            && !pay_at_once(self.token_queue(nsid), row.price, bytes, &mut core.tokens)
-        {
-            return self.with_data(command, payload, &admitted, core, cx);
+        let (queue, tokens) = (connection.token_queue(nsid), &mut self.core.tokens);
+        if namespace.scheduler.is_some() && !pay_at_once(queue, row.price, bytes, tokens) {
+            return self.with_data(&admitted);
         }
         let stores = blocks::write_memory(namespace, run.slba, data)?;
         namespace.stats.writes += 1;
         namespace.stats.written_bytes += u64::from(bytes);
         namespace.latency.writes.count_at_once();
-        core.stores.join(stores);
-        self.placement.demand.answered += u64::from(bytes);
+        self.core.stores.join(stores);
+        connection.placement.demand.answered += u64::from(bytes);
         let urgency = if run.control.fua() {
             Urgency::Urgent
         } else {
-            self.session.output.urgency()
+            connection.session.output.urgency()
         };
-        let sq_head = self.session.commands.reported_head();
+        let sq_head = connection.session.commands.reported_head();
         let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
-        self.complete(completion, urgency, core, cx);
-        Ok(Flow::Continue)
+        connection.complete(completion, urgency, self.core, self.cx);
+        Ok(())
+    }
+
+    /// Takes a slot for the command, which waits for data or its gates in there.
+    fn begin(&mut self, admitted: &Admitted) -> Result<Running<'_, 'd>, Status> {
+        let slot = self
+            .connection
+            .begin(self.command, admitted, self.core, self.cx.now)?;
+        Ok(self.connection.run(slot, self.core, self.cx))
     }
 
     /// Takes a slot for a command on a run of blocks.
-    fn take(
-        &mut self,
-        command: &Command,
-        admitted: &Admitted,
-        core: &mut CoreState,
-        now: Time,
-    ) -> Result<u16, Status> {
-        core.stores.order();
-        let slot = self.begin(command, admitted, core, now)?;
-        let entry = self.session.commands.slot(slot);
+    fn begin_run(&mut self, admitted: &Admitted) -> Result<Running<'_, 'd>, Status> {
+        self.core.stores.order();
+        let mut command = self.begin(admitted)?;
+        let entry = command.entry();
         entry.range.lba = admitted.run.slba;
         entry.range.blocks = admitted.run.blocks;
         entry.range.durable = admitted.run.control.fua();
         entry.range.deallocate = admitted.run.control.deallocate();
         entry.transfer.length = admitted.bytes;
-        self.begin_outstanding(slot, core);
-        Ok(slot)
+        command
+            .connection
+            .begin_outstanding(command.slot, command.core);
+        Ok(command)
     }
 
     /// Takes a slot for a command that has no data in its capsule, and lets it continue.
-    #[inline]
-    fn admit(
-        &mut self,
-        command: &Command,
-        admitted: &Admitted,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
-        let slot = if admitted.kind == CommandKind::Flush {
-            self.begin(command, admitted, core, cx.now)?
+    fn admit(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
+        let mut command = if admitted.kind == CommandKind::Flush {
+            self.begin(admitted)?
         } else {
-            self.take(command, admitted, core, cx.now)?
+            self.begin_run(admitted)?
         };
-        self.run(slot, core, cx).advance(Step::Admit);
-        Ok(Flow::Continue)
+        command.advance(Step::Admit);
+        Ok(())
     }
 
     /// Begins a command with data from the host, which comes first.
-    fn with_data(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        admitted: &Admitted,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
-        let inside = blocks::arrival(command.data_pointer()?, payload, admitted.bytes)?;
+    fn with_data(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
+        let payload = self.payload;
+        let inside = blocks::arrival(self.command.data_pointer()?, payload, admitted.bytes)?;
         let Some(inside) = inside else {
-            return self.admit(command, admitted, core, cx);
+            return self.admit(admitted);
         };
         // Also if the device is memory: a reader must never see half a block of what is arriving
         // (docs/design/decisions/0005-whole-blocks.md).
-        let buffer = match self.capsule_buffer(admitted.bytes, core, cx) {
-            Ok(buffer) => buffer,
-            Err(list) => return Ok(Flow::Stall(list)),
-        };
-        let slot = self.take(command, admitted, core, cx.now)?;
-        self.run(slot, core, cx)
-            .receive_capsule(buffer, inside, payload);
-        Ok(Flow::Continue)
+        let buffer = self.buffer(admitted.bytes)?;
+        let mut command = self.begin_run(admitted)?;
+        command.receive_capsule(buffer, inside, payload);
+        Ok(())
     }
 
     /// Begins a command on more blocks than one request has, as a list of one range: VSL and WZSL
     /// say what is fast, not what is possible. `[NVMe NVM 1.0 §3.2.5, §3.2.8]`
-    fn begin_pieces(
-        &mut self,
-        command: &Command,
-        admitted: &Admitted,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
+    fn begin_pieces(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
         let run = &admitted.run;
         let range = DatasetRange {
             attributes: 0,
@@ -285,89 +238,65 @@ impl Connection {
         };
         let list = range.to_bytes();
         let length = u32::try_from(list.len()).expect("16");
-        let buffer = match self.capsule_buffer(length, core, cx) {
-            Ok(buffer) => buffer,
-            Err(list) => return Ok(Flow::Stall(list)),
-        };
-        let slot = self.begin(command, admitted, core, cx.now)?;
-        let entry = self.session.commands.slot(slot);
+        let buffer = self.buffer(length)?;
+        let mut command = self.begin(admitted)?;
+        let entry = command.entry();
         entry.range.listed = true;
         entry.range.blocks = 1;
         entry.range.durable = run.control.fua();
         entry.range.deallocate = run.control.deallocate();
         entry.transfer.length = length;
-        let whole = Payload::Whole(&list, true);
-        self.run(slot, core, cx)
-            .receive_capsule(buffer, (0, &list), whole);
-        Ok(Flow::Continue)
+        command.receive_capsule(buffer, (0, &list), Payload::Whole(&list, true));
+        Ok(())
     }
 
     /// Begins a command with a list of ranges as data.
-    fn begin_ranges(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        admitted: &Admitted,
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
-        let checked = dataset::check(command, payload)?;
-        let mut buffer = None;
-        if checked.inside.is_some() {
-            match self.capsule_buffer(checked.length, core, cx) {
-                Ok(taken) => buffer = Some(taken),
-                Err(list) => return Ok(Flow::Stall(list)),
-            }
-        }
-        let slot = self.begin(command, admitted, core, cx.now)?;
-        let entry = self.session.commands.slot(slot);
+    fn begin_ranges(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
+        let payload = self.payload;
+        let checked = dataset::check(self.command, payload)?;
+        let buffer = match checked.inside {
+            Some(inside) => Some((self.buffer(checked.length)?, inside)),
+            None => None,
+        };
+        let mut command = self.begin(admitted)?;
+        let entry = command.entry();
         entry.range.listed = true;
         entry.range.blocks = u32::from(checked.management.ranges);
         entry.range.deallocate = checked.management.deallocate;
         entry.transfer.length = checked.length;
-        if let Some((buffer, inside)) = buffer.zip(checked.inside) {
-            self.run(slot, core, cx)
-                .receive_capsule(buffer, inside, payload);
-        } else {
-            self.run(slot, core, cx).advance(Step::Admit);
+        match buffer {
+            Some((buffer, inside)) => command.receive_capsule(buffer, inside, payload),
+            None => command.advance(Step::Admit),
         }
-        Ok(Flow::Continue)
+        Ok(())
     }
 
     /// Begins a command with a table of extents as data.
-    fn begin_extents(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        (admitted, block_shift): (&Admitted, u32),
-        core: &mut CoreState,
-        cx: &mut Context<'_>,
-    ) -> Result<Flow, Status> {
+    fn begin_extents(&mut self, admitted: &Admitted, block_shift: u32) -> Result<(), NotTaken> {
+        let (payload, core) = (self.payload, &mut *self.core);
         let terms = core.limits.extent_terms();
         let terms = terms.ok_or(Status::INVALID_OPCODE.with_dnr())?;
-        let checked = extents::check(command, admitted.kind, payload, &terms, block_shift)?;
-        if self.holding.tables() >= u64::from(terms.in_flight) {
+        let checked = extents::check(self.command, admitted.kind, payload, &terms, block_shift)?;
+        let holding = &self.connection.holding;
+        if holding.tables() >= u64::from(terms.in_flight) {
             core.stats.extents_in_flight_refused += 1;
-            return Err(Status::COMMAND_INTERRUPTED);
+            return Err(Status::COMMAND_INTERRUPTED.into());
         }
-        if !self.holding.may_take_table(&core.limits) {
+        if !holding.may_take_table(&core.limits) {
             core.stats.extent_tables_refused += 1;
-            return Err(Status::COMMAND_INTERRUPTED);
+            return Err(Status::COMMAND_INTERRUPTED.into());
         }
         // As the data of any write.
-        let buffer = match self.capsule_buffer(checked.length, core, cx) {
-            Ok(buffer) => buffer,
-            Err(list) => return Ok(Flow::Stall(list)),
-        };
-        let slot = self.begin(command, admitted, core, cx.now)?;
-        self.holding.take_table();
-        let entry = self.session.commands.slot(slot);
-        entry.extents = Some(core.tables.take(checked.command));
+        let buffer = self.buffer(checked.length)?;
+        let mut command = self.begin(admitted)?;
+        command.connection.holding.take_table();
+        let table = command.core.tables.take(checked.command);
+        let entry = command.entry();
+        entry.extents = Some(table);
         entry.range.durable = checked.command.fua;
         entry.transfer.length = checked.length;
-        self.run(slot, core, cx)
-            .receive_capsule(buffer, checked.inside, payload);
-        Ok(Flow::Continue)
+        command.receive_capsule(buffer, checked.inside, payload);
+        Ok(())
     }
 }
 
