@@ -84,7 +84,7 @@ fn range(data: &IoSlice, index: u32) -> DatasetRange {
     DatasetRange::parse(&bytes)
 }
 
-/// Cuts the list off where it names more blocks to deallocate than was announced: a controller does
+/// Cuts the list off at the number of blocks that was announced for deallocation: a controller does
 /// not process these. `[NVMe NVM 1.0 §3.2.3.1]`
 pub(crate) fn clip(entry: &mut Slot, limits: &Limits) {
     if entry.operation() != Some(Operation::Deallocate) {

@@ -10,8 +10,8 @@ use block::{BlockError, Operation, Request};
 use reactor::IoSlice;
 use wire::nvme::Status;
 
-/// Returns the request that comes before a command with FUA which reads: the device commits what its
-/// volatile write cache has. `None` where it has none, or this is done. `[NVMe NVM 1.0 §3.2.4]`
+/// Returns the Flush that comes before a read with FUA: the device commits its volatile write cache.
+/// `None` if it has none, or this is done. `[NVMe NVM 1.0 §3.2.4]`
 pub(crate) fn commit(
     entry: &mut Slot,
     ticket: Ticket,

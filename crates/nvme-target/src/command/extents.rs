@@ -1,7 +1,7 @@
 //! Read Extents and Write Extents, vendor commands over a table of runs of blocks.
 //!
 //! The table comes in the capsule; all of it is checked, and every extent against the host's rights,
-//! before any block is touched and before the command passes its gates. Then the command goes on as
+//! before any block is touched and before the command passes its gates. Then the command continues as
 //! a Read or Write of all its blocks. A device that takes several extents at a time gets one
 //! command, any other a request for each of them, all in one kick.
 

@@ -239,7 +239,7 @@ impl CommandKind {
     }
 }
 
-/// Returns ONCS as far as commands decide it.
+/// Returns the bits of ONCS that stand for commands.
 pub(crate) fn oncs() -> u16 {
     TABLE.iter().fold(0, |oncs, row| oncs | row.oncs)
 }

@@ -62,7 +62,7 @@ pub(crate) struct Access {
 /// Placement of an I/O queue among the threads. `[blk-switch §3.3]`
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
-    /// Load that the queue asks for.
+    /// Load that the queue requests.
     pub(crate) demand: Demand,
     /// Thread on the core that took the queue's packets in when it was connected, if that is one of
     /// the first 256.
@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     pub(crate) key: SlabKey,
     pub(crate) socket: SocketId,
     pub(crate) peer: SocketAddr,
-    /// Our end's address, where it is known.
+    /// The local address, if it is known.
     pub(crate) local: Option<SocketAddr>,
     state: ConnectionState,
     pub(crate) session: Session,
@@ -197,7 +197,7 @@ impl Connection {
     }
 
     /// Returns the queue in which commands to a namespace wait for tokens; `None` without a tenant,
-    /// and where no tokens are asked for.
+    /// and if the namespace is not scheduled.
     #[inline]
     pub(crate) fn token_queue(&self, nsid: u32) -> Option<TokenQueue> {
         let index = (nsid as usize).wrapping_sub(1);
@@ -220,7 +220,7 @@ impl Connection {
         cx.driver.set_class(self.socket, class);
     }
 
-    /// An answer with this many bytes of data, or an R2T, was appended to what is to be sent.
+    /// An answer with this many bytes of data, or an R2T, was appended to the send lists.
     #[inline]
     pub(crate) fn appended(
         &mut self,
@@ -435,7 +435,7 @@ impl Connection {
         }
     }
 
-    /// The queue is one of its controller's no longer: another one may have its identifier.
+    /// The queue leaves its controller: another queue may take its identifier.
     fn leave_queues(&self, controller: &SharedController, core: &CoreState, now: Time) {
         let here = ConnectionPlace {
             core: core.index,
@@ -468,7 +468,7 @@ impl Connection {
         self.run(slot, core, cx).finish(Status::SUCCESS);
     }
 
-    /// The driver let go of the socket: whatever waits for the host waits in vain.
+    /// The driver has closed or released the socket: nothing that waits for the host can complete.
     pub(crate) fn closed(&mut self, core: &mut CoreState) {
         self.enter(ConnectionState::Closed, core);
         let unsent = self.session.output.abandon(&mut core.sends());
@@ -504,7 +504,7 @@ impl Connection {
         self.state() == ConnectionState::Closed && self.session.commands.used() == 0
     }
 
-    /// Carries out no further command, answers those under way, then closes.
+    /// Executes no further command, answers those in flight, then closes.
     pub(crate) fn drain(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         match self.state() {
             ConnectionState::Live => {

@@ -22,7 +22,7 @@ base::named! {
         AwaitingConnect = "awaiting Connect",
         /// The queue pair is connected.
         Live = "live",
-        /// No further command is carried out; those under way are answered, then it closes.
+        /// No further command is executed; those in flight are answered, then the connection closes.
         Draining = "draining",
         /// A termination request was sent; the host closes, or else we do.
         Terminating = "terminating",

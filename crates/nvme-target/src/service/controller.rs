@@ -159,7 +159,7 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Does what the outcome of a command asks for beyond its answer.
+    /// Carries out what the reply of a controller requests beyond the answer.
     fn carry_out(&mut self, command: &Command, reply: Reply) -> Step {
         let asker = self.connection.ticket(self.slot);
         let mut result = 0;
@@ -454,7 +454,7 @@ impl PollGroup {
     }
 
     /// Aborts a command for an Abort command of the core `from`. Returns true if it is aborted; `None`
-    /// where that is known at the end of the command, which answers the Abort.
+    /// if that is known only at the end of the command, which then answers the Abort.
     pub(super) fn abort(
         &mut self,
         key: SlabKey,

@@ -1,7 +1,7 @@
-//! State of a core beside its connections: namespaces, send lists, accounts, and the commands and
+//! State of a core apart from its connections: namespaces, send lists, accounts, and the commands and
 //! connections that wait.
 //!
-//! The functions of the service take this beside a connection, so that both can be changed at once.
+//! The functions of the service take this alongside a connection, so that both can be changed at once.
 //! Nothing here is shared with another core but what [`Shared`] has.
 
 use crate::controller::registers::ControllerState;
@@ -36,7 +36,7 @@ use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 pub(crate) enum Action {
     /// Ends a controller, with all its queues.
     EndController(Arc<SharedController>),
-    /// Ends another controller of the same host; the command that asked for it waits.
+    /// Ends another controller of the same host; the command that requested it waits.
     EndOther {
         controller: Arc<SharedController>,
         asker: Ticket,
@@ -106,12 +106,12 @@ impl Waiters {
     }
 }
 
-/// The core's connections, by what is due on them.
+/// The core's connections, by the work that is due on them.
 #[derive(Debug)]
 pub(crate) struct ConnectionLists {
     /// Connections before Connect.
     pub(crate) fresh: usize,
-    /// I/O queues of each class, as far as their hosts named one.
+    /// I/O queues of each class that their hosts named.
     pub(crate) classes: PerClass<usize>,
     /// Connections to close once their commands are through.
     pub(crate) draining: Vec<SlabKey>,
@@ -140,7 +140,7 @@ pub(crate) struct Trimming {
     pub(crate) commands: u64,
 }
 
-/// State of a core beside its connections.
+/// State of a core apart from its connections.
 #[derive(Debug)]
 pub(crate) struct CoreState {
     pub(crate) index: usize,
@@ -312,7 +312,7 @@ impl CoreState {
     }
 
     /// Nothing of a connection of a controller can change data any more; after the last one, the
-    /// commands that wait for that are told.
+    /// commands that wait for that are answered.
     pub(crate) fn disarm(&self, controller: &SharedController) {
         let (waiting, without_queues) = controller.disarm();
         if without_queues {
@@ -435,7 +435,7 @@ impl CoreState {
         self.stats.work_bytes = self.accounts.work_bytes();
     }
 
-    /// Counts the state of a controller where it is another one than before.
+    /// Counts the state of a controller if it has changed.
     pub(crate) fn count_controller(&mut self, before: ControllerState, state: ControllerState) {
         let counter = match state {
             _ if state == before => return,

@@ -66,8 +66,8 @@ impl PollGroup {
         }
     }
 
-    /// Moves every device along that has something to do: what is done, what had no room, what is
-    /// due. Those that rest cost nothing, however many they are.
+    /// Runs every device that has completions, requests that had no room, or a timer that is due. Idle
+    /// devices cost nothing, however many they are.
     pub(super) fn run_devices(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(&(subsystem, nsid)) = self.core.namespaces.active.get(index) {
@@ -127,8 +127,8 @@ impl PollGroup {
         }
     }
 
-    /// Takes back what of a closed connection its devices had no room for: it need not be done any
-    /// more, and a device that hangs would never take it.
+    /// Takes back the requests of a closed connection that its devices had no room for: they are not
+    /// needed any more, and a device that hangs would never take it.
     pub(super) fn withdraw(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let mut withdrawn = Vec::new();
         for namespace in self.core.namespaces.iter_mut() {
@@ -147,8 +147,8 @@ impl PollGroup {
         }
     }
 
-    /// A namespace pauses: what its device had no room for goes back to the gate, for a change waits
-    /// for no more than the device has. Parts of commands over extents, which have buffers, stay.
+    /// A namespace pauses: requests that its device had no room for go back to the gate, because a
+    /// change waits only for requests that the device has. Parts of commands over extents, which have buffers, stay.
     pub(super) fn put_back(&mut self, subsystem: u32, nsid: u32) {
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return;
@@ -167,7 +167,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets every device begin what was gathered for it this turn.
+    /// Lets every device begin the requests that were submitted in this turn.
     pub(super) fn run_kicks(&mut self, cx: &mut Context<'_>) {
         for index in 0..self.core.namespaces.active.len() {
             let (subsystem, nsid) = self.core.namespaces.active[index];

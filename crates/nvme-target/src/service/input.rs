@@ -56,8 +56,8 @@ impl From<WaitsFor> for NotTaken {
 /// Kind of the operation that receives.
 pub(crate) const RECEIVE: u8 = 2;
 
-/// Bytes that one receive discards, beside a light host, of a connection that has sent a termination
-/// request: more takes no longer than what such a connection sends in a turn.
+/// Bytes that one receive discards of a connection that has sent a termination request, while a light
+/// host is active.
 const DISCARD_QUANTUM: NonZeroUsize = NonZeroUsize::new(BOUNDED_SEND_BYTES).expect("not 0");
 
 impl Connection {
@@ -124,8 +124,8 @@ impl Connection {
         self.close(core, cx);
     }
 
-    /// Sets the bytes that the next receives take: beside a host that asks for little, one that asks
-    /// for much gets a caravan in a turn. `asked` is what the last receive brought, if anything.
+    /// Sets the bytes that the next receives take: while a light host is active, a heavy host gets one
+    /// caravan per turn. `asked` is the demand in the last receive, if there was one.
     pub(super) fn limit_receives(
         &mut self,
         asked: Option<Asked>,
@@ -170,7 +170,7 @@ impl Connection {
         class.is_some_and(|class| !class.properties().may_wait)
     }
 
-    /// Samples the load that an I/O queue and its core are asked for, after commands came.
+    /// Samples the load of an I/O queue and of its core, after commands came.
     fn sample_demand(&mut self, core: &mut CoreState, now: Time) {
         let Some(class) = self.session.output.class() else {
             return;
@@ -507,7 +507,7 @@ impl Arrival<'_, '_> {
 
 impl Running<'_, '_> {
     /// Gives a command its buffer and the data that came `inside` of its capsule, with the bytes to skip
-    /// there. It goes on, or waits for the rest of the capsule.
+    /// there. It continues, or waits for the rest of the capsule.
     pub(crate) fn receive_capsule(
         &mut self,
         (mut buffer, held): (IoSlice, u32),

@@ -286,7 +286,6 @@ impl<'d> Arrival<'_, 'd> {
             core.stats.extent_tables_refused += 1;
             return Err(Status::COMMAND_INTERRUPTED.into());
         }
-        // As the data of any write.
         let buffer = self.buffer(checked.length)?;
         let mut command = self.begin(admitted)?;
         command.connection.holding.take_table();

@@ -37,7 +37,7 @@ use switch::{Class, CoreSet, PerClass, affinity};
 use transport::Receiver;
 
 impl Connection {
-    /// Returns true while nothing is under way that a move would have to take along.
+    /// Returns true while nothing is in flight that a move would have to take along.
     pub(crate) fn is_quiet(&self) -> bool {
         self.state() == ConnectionState::Live && self.session.is_quiet()
     }
@@ -201,7 +201,7 @@ impl PollGroup {
         }
     }
 
-    /// Says what is asked for here, and finds out what is asked for elsewhere.
+    /// Publishes the load of this core, and reads the loads of the other cores.
     fn look_around(&mut self, active: usize, now: Time) {
         let here = self.core.index;
         let shared = &self.core.shared;
@@ -255,7 +255,7 @@ impl PollGroup {
         } = &mut self.steering;
         let load =
             |connection: &Connection| connection.placement.demand.load_within(AFFINITY_DWELL, now);
-        // What gathers here, by where it is at home.
+        // Load of gathering classes here, by the home of its queue.
         gathered.clear();
         gathered.resize(recent.len(), 0);
         let mut homeless: u64 = 0;
@@ -299,7 +299,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets those go that are to move and have nothing under way.
+    /// Releases the queues that are to move and have nothing in flight.
     pub(super) fn run_moves(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(&(key, until)) = self.steering.leaving.get(index) {
@@ -454,7 +454,7 @@ fn is_worth_it(class: Class, load: u64, from: usize, to: usize, loads: &[PerClas
     !spreads || loads[to][class].saturating_add(load) <= loads[from][class]
 }
 
-/// The thread that accepts connections and decides for the others.
+/// The thread that accepts connections and decides for all threads.
 const FIRST: usize = 0;
 
 /// A queue with this part of its thread's load, in thousandths, is small enough to be shared with
@@ -467,7 +467,7 @@ impl PollGroup {
         self.core.index < self.core.shared.threads.active()
     }
 
-    /// Once a turn, after everything else: counts what the turn took, and does what is due.
+    /// Once a turn, after everything else: counts the time of the turn, and runs what is due.
     pub(super) fn scale(&mut self, cx: &Context<'_>) {
         self.core.work.turned(cx.now, cx.driver.slept());
         if self.draining {
@@ -596,7 +596,7 @@ impl PollGroup {
     fn take_step(&mut self, step: ScalingStep, rule: &ThreadScaling, now: Time) {
         let shared = &self.core.shared;
         if let ScalingStep::Shrink { thread, into } = step {
-            // Before others can see that it is not in use.
+            // Before other threads can see that it is not in use.
             shared.threads.set_successor(thread, into);
         }
         shared.threads.set_active(rule.active(), rule.counters());
@@ -646,7 +646,7 @@ impl PollGroup {
         self.scaling.queues = queues;
     }
 
-    /// A thread that is not in use gets rid of what it has.
+    /// A thread that is not in use hands its queues on.
     fn hand_on(&mut self, now: Time) {
         if self.connections.is_empty() || self.is_in_use() {
             self.scaling.hands_on_at = Time::ZERO;

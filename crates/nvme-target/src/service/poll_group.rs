@@ -22,7 +22,7 @@ use switch::thread_scaling::ThreadScalingCounters;
 pub struct PollGroup {
     pub(super) core: CoreState,
     pub(super) connections: Slab<Box<Connection>>,
-    /// Connections before Connect, oldest first; others among them are skipped.
+    /// Connections before Connect, oldest first; the list may name connected or closed ones, which are skipped.
     pub(super) fresh: VecDeque<SlabKey>,
     pub(super) listeners: Vec<ListenerId>,
     /// Namespace that the operations of each room belong to, by subsystem and identifier.

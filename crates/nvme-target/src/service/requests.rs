@@ -250,7 +250,7 @@ impl Running<'_, '_> {
             ..
         } = self.resolve();
         if entry.range.listed && entry.transfer.received < entry.transfer.length {
-            // Its data says what it costs; until that is here, nothing of it concerns the namespace.
+            // Its data determines its price; until that is here, the namespace is not concerned.
             return Step::Prepare;
         }
         if unscheduled {
@@ -325,7 +325,7 @@ impl Running<'_, '_> {
     }
 
     /// Lets the command wait for tokens of its tenant. Access Denied without a tenant; if the tenant
-    /// was removed this very moment, a status that asks for a retry.
+    /// was removed this very moment, a status that requests a retry.
     fn wait_for_tokens(&mut self, operation: PricedOperation, units: u32) -> Step {
         let priced = Priced {
             operation,

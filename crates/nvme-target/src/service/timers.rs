@@ -18,7 +18,7 @@ impl Connection {
         }
     }
 
-    /// Returns the times by which the host must have sent what it owes.
+    /// Returns the times by which the host must have sent the data that is due.
     fn input_deadlines(&mut self, core: &CoreState, now: Time) -> [(Time, Late); 4] {
         let limits = &core.limits;
         let commands = &mut self.session.commands;
@@ -47,7 +47,7 @@ impl Connection {
         ]
     }
 
-    /// A namespace is to change: data that was asked for of its commands has to be here soon.
+    /// A namespace is to change: requested data of its commands must arrive within `pause_patience`.
     pub(crate) fn hurry(&mut self, nsid: u32, core: &mut CoreState, now: Time) {
         let mut asked = self.session.commands.asked();
         let waits = self.session.transferring > 0 && asked.any(|(_, of)| of == nsid);
@@ -174,7 +174,7 @@ enum Late {
     Connect,
     /// Closing the connection after our last word.
     Lingering,
-    /// None: a connection that ends has had its time, with commands under way.
+    /// None: the drain time of a connection is over, with commands in flight.
     Ending,
     /// Any data, while some is expected.
     Silent,

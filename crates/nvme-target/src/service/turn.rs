@@ -181,7 +181,7 @@ impl Service for PollGroup {
 const WAITERS_A_TURN: usize = 64;
 
 impl PollGroup {
-    /// Lets those go on that waited for buffers, in the order of each size, then those that waited for
+    /// Resumes commands that waited for buffers, in the order of each size, then those that waited for
     /// shares, send lists or gates.
     pub(super) fn run_waiters(&mut self, cx: &mut Context<'_>) {
         if self.core.work.brings() {
@@ -217,7 +217,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets some of those go on that waited for a share, which may be free by now.
+    /// Resumes at most [`WAITERS_A_TURN`] commands that waited for a share, which may be free by now.
     fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
         let waiting = self.core.waiters.lists.len(WaitsFor::SHARE);
         for _ in 0..waiting.min(WAITERS_A_TURN) {
@@ -257,8 +257,7 @@ impl PollGroup {
         false
     }
 
-    /// Lets some of those try again that have no list for what they are to send, where one came
-    /// back.
+    /// Lets at most [`WAITERS_A_TURN`] connections that wait for a send list try again, if one came back.
     fn run_list_waiters(&mut self) {
         let core = &mut self.core;
         for _ in 0..WAITERS_A_TURN {
@@ -271,7 +270,7 @@ impl PollGroup {
 }
 
 impl PollGroup {
-    /// Gives every scheduler its round, and lets go on what is paid.
+    /// Runs a round of every scheduler, and resumes the commands that are paid.
     pub(super) fn run_tokens(&mut self, cx: &mut Context<'_>) {
         self.core.tokens.round(cx.now);
         while let Some(ticket) = self.core.tokens.released() {
@@ -288,7 +287,7 @@ impl PollGroup {
         }
     }
 
-    /// Every connection is assigned its token queues by what is now in force.
+    /// Assigns every connection its token queues by the rules now in force.
     pub(super) fn assign_token_queues(&mut self) {
         for (_, connection) in self.connections.iter_mut() {
             connection.assign_token_queues(&mut self.core);
@@ -376,7 +375,8 @@ impl PollGroup {
         self.forget_known();
     }
 
-    /// Silent connections must not keep out others: the one that has been silent for longest closes.
+    /// Closes the connection that has been without Connect for longest, so that silent connections cannot
+    /// keep out new ones.
     fn end_oldest_fresh(&mut self, cx: &mut Context<'_>) {
         while let Some(key) = self.fresh.pop_front() {
             let Some(connection) = self.connections.get_mut(key) else {
@@ -519,15 +519,15 @@ pub struct Held {
     pub connections: usize,
     /// Connections before Connect.
     pub fresh_connections: usize,
-    /// Send lists under way or gathered.
+    /// Send lists in flight or gathered.
     pub send_lists: usize,
     /// Tables of commands over extents.
     pub extent_tables: u64,
     /// Commands, and connections with input, that wait for buffers or shares.
     pub waiting: usize,
-    /// I/O queues, of whatever class.
+    /// I/O queues of all classes.
     pub queues: usize,
-    /// Namespaces with commands under way, or requests that wait for their device.
+    /// Namespaces with commands in flight, or requests that wait for their device.
     pub busy_namespaces: usize,
 }
 
