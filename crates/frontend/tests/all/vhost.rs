@@ -10,7 +10,6 @@ use block::device::{Null, Ram};
 use block::layer::{Delay, DelayOptions};
 use block::{BlockError, Device, Operation, Submit};
 use load::vhost::VhostDisk;
-use load::vhost::messages::{Connection, code};
 use load::vhost::ring::Data;
 use reactor::PollPolicy;
 use reactor::uring::{Options as DriverOptions, UringDriver};
@@ -23,6 +22,9 @@ use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
+use vhost::VhostBackend as _;
+use vhost::vhost_user::VhostUserFrontend as _;
+use vhost::vhost_user::message::FrontendReq;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes as _, VolatileMemory as _};
 
@@ -402,7 +404,7 @@ fn a_request_may_have_as_many_segments_as_a_queue_has_entries() {
 fn a_machine_may_have_many_modules_of_memory() {
     let server = serve(&ram(), &options());
     let mut guest = Guest::connect(server.socket());
-    let most = guest.connection.ask_number(guests::GET_MAX_MEM_SLOTS);
+    let most = guest.connection.get_max_mem_slots();
     assert_eq!(most.unwrap(), 509);
     // With the first one, as many as there may be.
     for module in 1..509u64 {
@@ -419,7 +421,7 @@ fn a_machine_finds_a_queue_for_each_of_its_processors() {
     let server = serve(&ram(), &options());
     assert_eq!(server.queues(), 64);
     let mut guest = Guest::connect(server.socket());
-    let queues = guest.connection.ask_number(code::GET_QUEUE_NUM);
+    let queues = guest.connection.get_queue_num();
     assert_eq!(queues.unwrap(), 64);
 }
 
@@ -430,19 +432,18 @@ fn wrong_messages_end_the_connection_and_nothing_else() {
         ..options()
     };
     let server = serve(&ram(), &one_queue);
-    let state = load::vhost::messages::vring_state;
+    let state = |index: u64, number: u64| number << 32 | index;
     for (request, payload) in [
-        (code::SET_VRING_NUM, state(0, 3)),
-        (code::SET_VRING_NUM, state(0, 2048)),
-        (code::SET_VRING_NUM, state(7, 8)),
-        (code::SET_VRING_BASE, state(0, 1 << 20)),
-        (code::SET_VRING_ENABLE, state(9, 1)),
-        (code::SET_FEATURES, u64::MAX.to_le_bytes()),
-        (code::SET_VRING_KICK, 0x1FF_u64.to_le_bytes()),
+        (FrontendReq::SET_VRING_NUM, state(0, 3)),
+        (FrontendReq::SET_VRING_NUM, state(0, 2048)),
+        (FrontendReq::SET_VRING_NUM, state(7, 8)),
+        (FrontendReq::SET_VRING_BASE, state(0, 1 << 20)),
+        (FrontendReq::SET_VRING_ENABLE, state(9, 1)),
+        (FrontendReq::SET_FEATURES, u64::MAX),
+        (FrontendReq::SET_VRING_KICK, 0x1FF),
     ] {
         let mut guest = Guest::connect(server.socket());
-        let refused = guest.connection.tell(request, &payload, &[]);
-        refused.expect_err("refused");
+        assert!(guest.is_refused(request, payload), "{request:?}");
     }
     let mut guest = Guest::connect(server.socket());
     guest.ring.add(0, IN, 0, 0, Data::In(4096));
@@ -451,9 +452,13 @@ fn wrong_messages_end_the_connection_and_nothing_else() {
 
 #[test]
 fn a_front_end_that_is_silent_or_deaf_does_not_keep_a_server_from_its_end() {
-    let part = code::GET_FEATURES.to_le_bytes();
-    let whole = [code::GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
-    let short = [code::SET_FEATURES, 1, 8].map(u32::to_le_bytes).concat();
+    let part = (FrontendReq::GET_FEATURES as u32).to_le_bytes();
+    let whole = [FrontendReq::GET_FEATURES as u32, 1, 0]
+        .map(u32::to_le_bytes)
+        .concat();
+    let short = [FrontendReq::SET_FEATURES as u32, 1, 8]
+        .map(u32::to_le_bytes)
+        .concat();
     // Part of a header, a header without its payload, and questions of which no answer is read.
     for (message, count) in [(&part[..], 1), (&short, 1), (&whole, 100_000)] {
         let server = serve(&ram(), &options());
@@ -587,8 +592,8 @@ fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
     guest.ring.add(0, IN, 0, 0, Data::In(4096));
     assert_eq!(guest.answers(1), [IO_ERROR]);
     drop(guest);
-    let mut refused = Connection::open(server.socket()).unwrap();
-    refused.ask_number(code::GET_FEATURES).unwrap_err();
+    let (refused, _) = guests::open(server.socket());
+    refused.get_features().unwrap_err();
     remote.set_gone(false);
     assert_eq!(Guest::connect(server.socket()).sectors(), BYTES / 512);
 }

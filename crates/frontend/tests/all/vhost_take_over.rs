@@ -2,8 +2,7 @@
 
 use crate::back_ends::{options, ram, serve};
 use crate::closed_gate::gated;
-use crate::guests::{Guest, IN, OK, OUT};
-use load::vhost::messages::{Connection, code};
+use crate::guests::{self, Guest, IN, OK, OUT};
 use load::vhost::ring::Data;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use switch::Class;
 use switchyard_frontend::vhost::{NoteWriters, Succession, VhostOptions, VhostServer, Writers};
+use vhost::VhostBackend as _;
 
 /// Waits for what comes soon.
 fn wait_until(come: impl Fn() -> bool) {
@@ -68,8 +68,8 @@ fn a_queue_stops_although_its_device_does_not_answer() {
 fn a_second_machine_is_disconnected() {
     let server = serve(&ram(), &options());
     let mut guest = Guest::connect(server.socket());
-    let mut second = Connection::open(server.socket()).unwrap();
-    second.ask_number(code::GET_FEATURES).unwrap_err();
+    let (second, _) = guests::open(server.socket());
+    second.get_features().unwrap_err();
     guest.ring.add(0, IN, 0, 0, Data::In(4096));
     assert_eq!(guest.answers(1), [OK]);
     drop(guest);

@@ -71,7 +71,7 @@ impl VhostChannel {
         class: Option<Class>,
         driver: &mut dyn Driver,
     ) -> io::Result<Self> {
-        let call = Arc::new(queue.call.try_clone()?.into());
+        let call = Arc::new(super::file_of(&queue.call)?);
         let call = driver.open_file(call)?;
         let op_namespace = driver.lease_op_namespace();
         driver.submit(
@@ -179,7 +179,7 @@ impl VhostChannel {
             return;
         }
         self.next_look = now + LOOK;
-        self.gone = self.queue.shared.connection().is_gone();
+        self.gone = self.queue.shared.is_gone();
     }
 
     fn look(&mut self, cx: &mut Context<'_>) {

@@ -6,23 +6,30 @@
 //! durable is a write and a flush, because virtio knows no other.
 
 mod channel;
-pub mod messages;
 pub mod ring;
 
 use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use channel::VhostChannel;
-use messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
 use reactor::Driver;
 use ring::{AREA_BYTES, DATA_BYTES, DriverRing, ENTRIES};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsRawFd as _;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::io;
+use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 use switch::Class;
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
+use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 use vm_memory::FileOffset;
 use vm_memory::mmap::MmapRegion;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+use vmm_sys_util::sock_ctrl_msg::ScmSocket as _;
 
 /// Features of the device that the driver knows. `[virtio 1.2 §5.2.3, §6]`
 const F_RO: u64 = 1 << 5;
@@ -52,9 +59,10 @@ pub struct VhostDisk {
     class: Option<Class>,
 }
 
-#[derive(Debug)]
 struct Shared {
-    connection: Mutex<Connection>,
+    front_end: Frontend,
+    /// The front end's socket.
+    socket: UnixStream,
     memory: Arc<MmapRegion>,
     /// Queues that no channel has.
     free: Mutex<Vec<u16>>,
@@ -66,8 +74,8 @@ struct Queue {
     shared: Arc<Shared>,
     index: u16,
     ring: DriverRing,
-    kick: OwnedFd,
-    call: OwnedFd,
+    kick: EventFd,
+    call: EventFd,
 }
 
 impl VhostDisk {
@@ -92,42 +100,21 @@ impl VhostDisk {
     }
 
     fn config(&self) -> io::Result<Config> {
-        let mut connection = self.shared.connection();
-        Config::read(&mut connection)
+        Config::read(&self.shared.front_end)
     }
 }
 
 fn connect(path: &Path) -> io::Result<VhostDisk> {
-    let mut connection = Connection::open(path)?;
-    let offered = connection.ask_number(code::GET_FEATURES)?;
-    let wanted = F_RO
-        | F_BLK_SIZE
-        | F_FLUSH
-        | F_MQ
-        | F_DISCARD
-        | F_WRITE_ZEROES
-        | F_EVENT_IDX
-        | F_VERSION_1
-        | F_PROTOCOL_FEATURES;
-    let features = offered & wanted;
-    let needed = F_PROTOCOL_FEATURES | F_VERSION_1 | F_EVENT_IDX;
-    let offers = connection.ask_number(code::GET_PROTOCOL_FEATURES)?;
-    let agreed = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG;
-    if features & needed != needed || offers & agreed != agreed {
-        return Err(io::Error::other("the back end lacks features"));
-    }
-    connection.tell(code::SET_PROTOCOL_FEATURES, &agreed.to_le_bytes(), &[])?;
-    connection.acknowledge();
-    connection.tell(code::SET_OWNER, &[], &[])?;
-    connection.tell(code::SET_FEATURES, &features.to_le_bytes(), &[])?;
-    let queues = connection.ask_number(code::GET_QUEUE_NUM)?;
-    let queues = u16::try_from(queues).unwrap_or(QUEUES_MAX).min(QUEUES_MAX);
-    let memory = share_memory(&mut connection, AREA_BYTES * usize::from(queues))?;
-    let config = Config::read(&mut connection)?;
+    let socket = UnixStream::connect(path)?;
+    let mut front_end = Frontend::from_stream(socket.try_clone()?, QUEUES_MAX.into());
+    let (features, queues) = negotiate(&mut front_end).map_err(io::Error::other)?;
+    let memory = share_memory(&front_end, AREA_BYTES * usize::from(queues))?;
+    let config = Config::read(&front_end)?;
     Ok(VhostDisk {
         path: path.to_owned(),
         shared: Arc::new(Shared {
-            connection: Mutex::new(connection),
+            front_end,
+            socket,
             memory: Arc::new(memory),
             free: Mutex::new((0..queues).rev().collect()),
         }),
@@ -137,19 +124,47 @@ fn connect(path: &Path) -> io::Result<VhostDisk> {
     })
 }
 
+/// Agrees on the features and the number of queues. From then on, all requests are acknowledged.
+fn negotiate(front_end: &mut Frontend) -> vhost::Result<(u64, u16)> {
+    let protocol_features = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    let wanted = F_RO
+        | F_BLK_SIZE
+        | F_FLUSH
+        | F_MQ
+        | F_DISCARD
+        | F_WRITE_ZEROES
+        | F_EVENT_IDX
+        | F_VERSION_1
+        | protocol_features;
+    let features = front_end.get_features()? & wanted;
+    let needed = protocol_features | F_VERSION_1 | F_EVENT_IDX;
+    let agreed = VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::CONFIG;
+    if features & needed != needed || !front_end.get_protocol_features()?.contains(agreed) {
+        let error = io::Error::other("the back end lacks features");
+        return Err(vhost::Error::IOError(error));
+    }
+    front_end.set_protocol_features(agreed)?;
+    front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    front_end.set_owner()?;
+    front_end.set_features(features)?;
+    let queues = front_end.get_queue_num()?;
+    let queues = u16::try_from(queues).unwrap_or(QUEUES_MAX).min(QUEUES_MAX);
+    Ok((features, queues))
+}
+
 /// Makes memory, and shows it to the back end. A place in it is also its address.
-fn share_memory(connection: &mut Connection, bytes: usize) -> io::Result<MmapRegion> {
+fn share_memory(front_end: &Frontend, bytes: usize) -> io::Result<MmapRegion> {
     let file = memfd_create(c"switchyard-guest", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes as u64)?;
-    let [none, size] = [0u64, bytes as u64];
-    let mut table = Vec::new();
-    table.extend_from_slice(&1u32.to_le_bytes());
-    table.extend_from_slice(&0u32.to_le_bytes());
-    // Guest address, size, user address, offset in the file.
-    for field in [none, size, none, none] {
-        table.extend_from_slice(&field.to_le_bytes());
-    }
-    connection.tell(code::SET_MEM_TABLE, &table, &[file.as_fd()])?;
+    let region = VhostUserMemoryRegionInfo {
+        memory_size: bytes as u64,
+        mmap_handle: file.as_raw_fd(),
+        ..Default::default()
+    };
+    let shared = front_end.set_mem_table(&[region]);
+    shared.map_err(io::Error::other)?;
     let memory = MmapRegion::from_file(FileOffset::new(file.into(), 0), bytes);
     memory.map_err(io::Error::other)
 }
@@ -162,17 +177,10 @@ struct Config {
 }
 
 impl Config {
-    fn read(connection: &mut Connection) -> io::Result<Self> {
-        let mut request = Vec::new();
-        for field in [0, CONFIG_BYTES, 0] {
-            request.extend_from_slice(&field.to_le_bytes());
-        }
-        request.resize(request.len() + CONFIG_BYTES as usize, 0);
-        let (answer, _) = connection.ask(code::GET_CONFIG, &request)?;
-        let space = answer.get(12..).unwrap_or_default();
-        if space.len() != CONFIG_BYTES as usize {
-            return Err(io::Error::other("the back end has no configuration"));
-        }
+    fn read(front_end: &Frontend) -> io::Result<Self> {
+        let (none, flags) = ([0; CONFIG_BYTES as usize], VhostUserConfigFlags::empty());
+        let answer = front_end.clone().get_config(0, CONFIG_BYTES, flags, &none);
+        let (_, space) = answer.map_err(io::Error::other)?;
         let word = |at: usize| {
             let bytes = space[at..at + 4].try_into().expect("four bytes");
             u32::from_le_bytes(bytes)
@@ -192,11 +200,30 @@ impl Config {
     }
 }
 
+/// Another descriptor of an event counter, to wait for it.
+///
+/// # Errors
+/// The kernel's.
+pub fn file_of(counter: &EventFd) -> io::Result<File> {
+    // The counter lends no descriptor, but a socket passes it on.
+    let (from, to) = UnixStream::pair()?;
+    from.send_with_fd(&[0][..], counter.as_raw_fd())?;
+    let (_, file) = to.recv_with_fd(&mut [0])?;
+    file.ok_or_else(|| io::Error::other("the socket lost a descriptor"))
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
 impl Shared {
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Returns true if the back end closed the connection.
+    fn is_gone(&self) -> bool {
+        let mut ready = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        // A signal interrupts this check, and the next one comes soon.
+        poll(&mut ready, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<u16>> {
@@ -211,50 +238,42 @@ impl Queue {
         let index = shared.free().pop();
         let index = index.ok_or_else(|| io::Error::other(message))?;
         let base = AREA_BYTES * usize::from(index);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let flags = EFD_CLOEXEC | EFD_NONBLOCK;
         // From here on, its end gives the queue back.
         let queue = Self {
             ring: DriverRing::new(Arc::clone(&shared.memory), base)?,
             shared: Arc::clone(shared),
             index,
-            kick: eventfd(0, flags)?,
-            call: eventfd(0, flags)?,
+            kick: EventFd::new(flags)?,
+            call: EventFd::new(flags)?,
         };
-        let mut connection = shared.connection();
-        let state = |number| vring_state(index, number);
-        connection.tell(code::SET_VRING_NUM, &state(ENTRIES.into()), &[])?;
-        connection.tell(code::SET_VRING_BASE, &state(0), &[])?;
-        let mut addresses = state(0).to_vec();
-        for address in queue.ring.addresses() {
-            addresses.extend_from_slice(&address.to_le_bytes());
-        }
-        addresses.extend_from_slice(&0u64.to_le_bytes());
-        connection.tell(code::SET_VRING_ADDR, &addresses, &[])?;
-        let number = u64::from(index).to_le_bytes();
-        connection.tell(code::SET_VRING_CALL, &number, &[queue.call.as_fd()])?;
-        connection.tell(code::SET_VRING_KICK, &number, &[queue.kick.as_fd()])?;
-        connection.tell(code::SET_VRING_ENABLE, &state(1), &[])?;
-        drop(connection);
+        queue.show().map_err(io::Error::other)?;
         Ok(queue)
     }
 
+    /// Shows the queue to the back end, and enables it.
+    fn show(&self) -> vhost::Result<()> {
+        let (index, mut front_end) = (usize::from(self.index), self.shared.front_end.clone());
+        front_end.set_vring_num(index, ENTRIES)?;
+        front_end.set_vring_base(index, 0)?;
+        front_end.set_vring_addr(index, &self.ring.addresses())?;
+        front_end.set_vring_call(index, &self.call)?;
+        front_end.set_vring_kick(index, &self.kick)?;
+        front_end.set_vring_enable(index, true)
+    }
+
     /// Shows the device what was made available, and tells it if it wants to know.
-    #[expect(
-        clippy::host_endian_bytes,
-        reason = "the counter is a number of this machine"
-    )]
     fn publish(&mut self) {
         if self.ring.publish() {
             // A counter that is full has told already.
-            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+            let _ = self.kick.write(1);
         }
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let state = vring_state(self.index, 0);
-        let stopped = self.shared.connection().ask(code::GET_VRING_BASE, &state);
+        let stopped = self.shared.front_end.get_vring_base(self.index.into());
         // A queue that did not stop may be used by the device still.
         if stopped.is_ok() {
             self.shared.free().push(self.index);

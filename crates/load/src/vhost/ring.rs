@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use vhost::VringConfigData;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{AtomicAccess, ByteValued, Bytes as _, VolatileMemory as _};
 
@@ -77,11 +78,19 @@ impl DriverRing {
         Ok(ring)
     }
 
-    /// Addresses of descriptors, used ring and available ring.
+    /// The queue's addresses, as a back end needs them.
     #[must_use]
-    pub const fn addresses(&self) -> [u64; 3] {
+    pub const fn addresses(&self) -> VringConfigData {
         let base = self.base as u64;
-        [base, base + USED_AT as u64, base + AVAILABLE_AT as u64]
+        VringConfigData {
+            queue_max_size: ENTRIES,
+            queue_size: ENTRIES,
+            flags: 0,
+            desc_table_addr: base,
+            used_ring_addr: base + USED_AT as u64,
+            avail_ring_addr: base + AVAILABLE_AT as u64,
+            log_addr: None,
+        }
     }
 
     fn write<T: ByteValued>(&self, at: usize, value: T) {

@@ -1,18 +1,27 @@
 //! A guest with its monitor, by hand: it can say what no ordinary one says.
 #![allow(dead_code)] // No test uses all of it.
 
-use load::vhost::messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
+use load::vhost::file_of;
 use load::vhost::ring::{AREA_BYTES, DriverRing, ENTRIES};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use vhost::vhost_user::message::{
+    FrontendReq, VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight,
+};
+use vhost::vhost_user::{
+    Frontend, VhostUserFrontend as _, VhostUserProtocolFeatures as Protocol,
+    VhostUserVirtioFeatures,
+};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes as _, FileOffset, VolatileMemory as _};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 pub(crate) const IN: u32 = 0;
 pub(crate) const OUT: u32 = 1;
@@ -29,12 +38,8 @@ pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
 /// Event index, version 1, flush, and the protocol's own.
-const FEATURES: u64 = 1 << 29 | 1 << 32 | 1 << 9 | F_PROTOCOL_FEATURES;
-
-/// A feature of the protocol, and its messages.
-const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
-pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
-const ADD_MEM_REG: u32 = 37;
+const FEATURES: u64 =
+    1 << 29 | 1 << 32 | 1 << 9 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
 /// Where an indirect table lies: within the data of a slot that is not used otherwise.
 const TABLE_AT: usize = AREA_BYTES - 4096;
@@ -43,52 +48,68 @@ const TABLE_AT: usize = AREA_BYTES - 4096;
 const STATES_AT: usize = 16;
 
 pub(crate) struct Guest {
-    pub(crate) connection: Connection,
+    pub(crate) connection: Frontend,
+    /// The connection's socket.
+    socket: UnixStream,
     pub(crate) ring: DriverRing,
     file: OwnedFd,
     memory: Arc<MmapRegion>,
-    kick: OwnedFd,
-    call: OwnedFd,
-    error: OwnedFd,
+    kick: EventFd,
+    call: EventFd,
+    error: EventFd,
     /// The record of requests under way, with its description.
-    tracked: Option<(Vec<u8>, OwnedFd)>,
+    tracked: Option<(VhostUserInflight, OwnedFd)>,
 }
 
-fn counter() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+fn counter() -> EventFd {
+    EventFd::new(EFD_NONBLOCK).unwrap()
 }
 
-/// Waits until something can be read.
-fn wait_for(fd: &OwnedFd) {
-    let mut ready = [PollFd::new(fd, PollFlags::IN)];
+/// Waits until the counter is not zero.
+fn wait_for(counter: &EventFd) {
+    let file = file_of(counter).unwrap();
+    let mut ready = [PollFd::new(&file, PollFlags::IN)];
     let patience = Duration::from_secs(60).try_into().unwrap();
     assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "nothing came");
 }
 
-fn negotiate(connection: &mut Connection) {
-    let offered = connection.ask_number(code::GET_FEATURES).unwrap();
-    assert_eq!(offered & FEATURES, FEATURES);
-    let offered = connection.ask_number(code::GET_PROTOCOL_FEATURES).unwrap();
-    let wanted = protocol::MQ
-        | protocol::REPLY_ACK
-        | protocol::BACKEND_REQ
-        | protocol::CONFIG
-        | protocol::INFLIGHT_SHMFD
-        | CONFIGURE_MEM_SLOTS;
-    assert_eq!(offered & wanted, wanted);
-    let features = wanted.to_le_bytes();
-    connection
-        .tell(code::SET_PROTOCOL_FEATURES, &features, &[])
-        .unwrap();
-    connection.acknowledge();
-    connection.tell(code::SET_OWNER, &[], &[]).unwrap();
-    let features = FEATURES.to_le_bytes();
-    connection.tell(code::SET_FEATURES, &features, &[]).unwrap();
+/// Connects to a back end, without a message.
+pub(crate) fn open(path: &Path) -> (Frontend, UnixStream) {
+    let socket = UnixStream::connect(path).unwrap();
+    // More queues than any back end has: it is the one that refuses.
+    let connection = Frontend::from_stream(socket.try_clone().unwrap(), 256);
+    (connection, socket)
+}
+
+fn negotiate(connection: &mut Frontend) {
+    assert_eq!(connection.get_features().unwrap() & FEATURES, FEATURES);
+    let wanted = Protocol::MQ
+        | Protocol::REPLY_ACK
+        | Protocol::BACKEND_REQ
+        | Protocol::CONFIG
+        | Protocol::INFLIGHT_SHMFD
+        | Protocol::CONFIGURE_MEM_SLOTS;
+    assert!(connection.get_protocol_features().unwrap().contains(wanted));
+    connection.set_protocol_features(wanted).unwrap();
+    connection.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    connection.set_owner().unwrap();
+    connection.set_features(FEATURES).unwrap();
+}
+
+/// Memory of a guest, as a back end gets it.
+fn region(file: &OwnedFd, at: u64, bytes: usize) -> VhostUserMemoryRegionInfo {
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: at,
+        memory_size: bytes as u64,
+        userspace_addr: at,
+        mmap_offset: 0,
+        mmap_handle: file.as_raw_fd(),
+    }
 }
 
 impl Guest {
     pub(crate) fn connect(path: &Path) -> Self {
-        let mut connection = Connection::open(path).unwrap();
+        let (mut connection, socket) = open(path);
         negotiate(&mut connection);
         let file = memfd_create(c"guest", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, AREA_BYTES as u64).unwrap();
@@ -96,6 +117,7 @@ impl Guest {
         let memory = Arc::new(MmapRegion::from_file(offset, AREA_BYTES).unwrap());
         let mut guest = Self {
             connection,
+            socket,
             ring: DriverRing::new(Arc::clone(&memory), 0).unwrap(),
             file,
             memory,
@@ -111,45 +133,43 @@ impl Guest {
 
     /// Shows the back end the memory, once more.
     pub(crate) fn share_again(&mut self) {
-        let mut table = 1u64.to_le_bytes().to_vec();
-        for field in [0, AREA_BYTES as u64, 0, 0] {
-            table.extend_from_slice(&field.to_le_bytes());
-        }
-        let files = [self.file.as_fd()];
-        self.connection
-            .tell(code::SET_MEM_TABLE, &table, &files)
-            .unwrap();
+        let region = region(&self.file, 0, AREA_BYTES);
+        self.connection.set_mem_table(&[region]).unwrap();
     }
 
     pub(crate) fn start(&mut self, base: u16) {
-        let state = |number| vring_state(0, number);
-        let mut tell = |code, payload: &[u8], files: &[_]| {
-            self.connection.tell(code, payload, files).unwrap();
-        };
-        tell(code::SET_VRING_NUM, &state(ENTRIES.into()), &[]);
-        tell(code::SET_VRING_BASE, &state(base.into()), &[]);
-        let mut addresses = state(0).to_vec();
-        for address in self.ring.addresses() {
-            addresses.extend_from_slice(&address.to_le_bytes());
-        }
-        addresses.extend_from_slice(&[0; 8]);
-        tell(code::SET_VRING_ADDR, &addresses, &[]);
-        tell(code::SET_VRING_CALL, &state(0), &[self.call.as_fd()]);
-        tell(code::SET_VRING_ERR, &state(0), &[self.error.as_fd()]);
-        tell(code::SET_VRING_KICK, &state(0), &[self.kick.as_fd()]);
-        tell(code::SET_VRING_ENABLE, &state(1), &[]);
+        let connection = &mut self.connection;
+        connection.set_vring_num(0, ENTRIES).unwrap();
+        connection.set_vring_base(0, base).unwrap();
+        let addresses = self.ring.addresses();
+        connection.set_vring_addr(0, &addresses).unwrap();
+        connection.set_vring_call(0, &self.call).unwrap();
+        connection.set_vring_err(0, &self.error).unwrap();
+        connection.set_vring_kick(0, &self.kick).unwrap();
+        connection.set_vring_enable(0, true).unwrap();
     }
 
     /// Stops the queue; returns the index of the next chain.
     pub(crate) fn stop(&mut self) -> u32 {
-        let state = vring_state(0, 0);
-        let (answer, _) = self.connection.ask(code::GET_VRING_BASE, &state).unwrap();
-        u32::from_le_bytes(answer[4..].try_into().unwrap())
+        self.connection.get_vring_base(0).unwrap()
+    }
+
+    /// Sends a request that no ordinary front end sends. Returns true if the back end refuses it.
+    pub(crate) fn is_refused(&mut self, code: FrontendReq, payload: u64) -> bool {
+        let needs_reply = VhostUserHeaderFlag::NEED_REPLY.bits();
+        let mut message = [code as u32, 1 | needs_reply, 8]
+            .map(u32::to_le_bytes)
+            .concat();
+        message.extend_from_slice(&payload.to_le_bytes());
+        self.socket.write_all(&message).unwrap();
+        // A header, and the result.
+        let mut answer = [0; 20];
+        self.socket.read_exact(&mut answer).is_err() || answer[12..] != [0; 8]
     }
 
     pub(crate) fn publish(&mut self) {
         if self.ring.publish() {
-            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
+            self.kick.write(1).unwrap();
         }
     }
 
@@ -162,7 +182,7 @@ impl Guest {
                 answers.push((slot, status));
             } else if !self.ring.arm() {
                 wait_for(&self.call);
-                let _ = rustix::io::read(&self.call, &mut [0; 8]);
+                let _ = self.call.read();
             }
         }
         answers.sort_unstable();
@@ -172,11 +192,7 @@ impl Guest {
     /// Has the running queue tell of errors by another counter.
     pub(crate) fn change_error(&mut self) {
         self.error = counter();
-        let files = [self.error.as_fd()];
-        let state = vring_state(0, 0);
-        self.connection
-            .tell(code::SET_VRING_ERR, &state, &files)
-            .unwrap();
+        self.connection.set_vring_err(0, &self.error).unwrap();
     }
 
     pub(crate) fn wait_for_error(&self) {
@@ -205,20 +221,16 @@ impl Guest {
 
     pub(crate) fn backend_channel(&mut self) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let files = [theirs.as_fd()];
-        self.connection
-            .tell(code::SET_BACKEND_REQ_FD, &[], &files)
-            .unwrap();
+        self.connection.set_backend_request_fd(&theirs).unwrap();
         ours.set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
         ours
     }
 
     pub(crate) fn sectors(&mut self) -> u64 {
-        let mut request = [0u32, 60, 0].map(u32::to_le_bytes).concat();
-        request.resize(72, 0);
-        let (answer, _) = self.connection.ask(code::GET_CONFIG, &request).unwrap();
-        u64::from_le_bytes(answer[12..20].try_into().unwrap())
+        let flags = VhostUserConfigFlags::empty();
+        let (_, space) = self.connection.get_config(0, 60, flags, &[0; 60]).unwrap();
+        u64::from_le_bytes(space[..8].try_into().unwrap())
     }
 
     /// Has requests under way recorded, from the next start on, which this is.
@@ -230,22 +242,19 @@ impl Guest {
 
     /// Gets an empty record, and shows it.
     fn make_record(&mut self) {
-        let mut wanted = vec![0; 16];
-        wanted.extend_from_slice(&1u16.to_le_bytes());
-        wanted.extend_from_slice(&ENTRIES.to_le_bytes());
-        // The structure of the `vhost` crate ends with padding.
-        wanted.resize(24, 0);
-        let (given, file) = self.connection.ask(code::GET_INFLIGHT_FD, &wanted).unwrap();
-        self.tracked = Some((given, file.unwrap()));
-        self.tell_tracked();
+        let wanted = VhostUserInflight {
+            num_queues: 1,
+            queue_size: ENTRIES,
+            ..Default::default()
+        };
+        let (given, file) = self.connection.get_inflight_fd(&wanted).unwrap();
+        self.tracked = Some((given, file.into()));
+        self.tell_tracked().unwrap();
     }
 
-    fn tell_tracked(&mut self) {
+    fn tell_tracked(&mut self) -> vhost::Result<()> {
         let (given, file) = self.tracked.as_ref().unwrap();
-        let files = [file.as_fd()];
-        self.connection
-            .tell(code::SET_INFLIGHT_FD, given, &files)
-            .unwrap();
+        self.connection.set_inflight_fd(given, file.as_raw_fd())
     }
 
     /// Waits until so many requests are recorded.
@@ -279,22 +288,15 @@ impl Guest {
     /// Connects to another back end, and returns true if that refuses the record.
     pub(crate) fn is_refused_at(&mut self, path: &Path) -> bool {
         self.connect_anew(path);
-        let (given, file) = self.tracked.as_ref().unwrap();
-        let files = [file.as_fd()];
-        let told = self.connection.tell(code::SET_INFLIGHT_FD, given, &files);
-        told.is_err()
+        self.tell_tracked().is_err()
     }
 
     /// Adds memory at this address to the guest's.
     pub(crate) fn add_memory(&mut self, at: u64, bytes: usize) -> MmapRegion {
         let file = memfd_create(c"module", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, bytes as u64).unwrap();
-        // Padding, guest address, size, user address, offset in the file.
-        let fields = [0, at, bytes as u64, at, 0].map(u64::to_le_bytes);
-        let files = [file.as_fd()];
-        self.connection
-            .tell(ADD_MEM_REG, &fields.concat(), &files)
-            .unwrap();
+        let region = region(&file, at, bytes);
+        self.connection.add_mem_region(&region).unwrap();
         MmapRegion::from_file(FileOffset::new(file.into(), 0), bytes).unwrap()
     }
 
@@ -302,7 +304,7 @@ impl Guest {
     pub(crate) fn leave(&mut self) {
         let path = block::temporary("away.sock");
         let _listener = UnixListener::bind(&path).unwrap();
-        self.connection = Connection::open(&path).unwrap();
+        (self.connection, self.socket) = open(&path);
     }
 
     /// Goes on with a back end after so many requests, with the record of those under way if there
@@ -318,7 +320,7 @@ impl Guest {
     /// Goes on with another back end, which gets everything that this one had.
     pub(crate) fn reconnect(&mut self, path: &Path) {
         self.connect_anew(path);
-        self.tell_tracked();
+        self.tell_tracked().unwrap();
         self.start(0);
     }
 
@@ -345,7 +347,7 @@ impl Guest {
 
     fn connect_anew(&mut self, path: &Path) {
         // A back end serves the next connection after the end of this one.
-        self.connection = Connection::open(path).unwrap();
+        (self.connection, self.socket) = open(path);
         negotiate(&mut self.connection);
         self.share_again();
     }
