@@ -12,9 +12,9 @@ mod folder;
 pub mod hostile;
 pub mod limit;
 pub mod model;
+pub mod plain;
 mod proc;
 pub mod process;
-pub mod remote;
 
 /// Tells a person how far a measurement is.
 pub type Note<'a> = &'a dyn Fn(std::fmt::Arguments<'_>);

@@ -3,7 +3,7 @@
 //! Plain data: the command line turns it into processes. Figures put scenarios together from
 //! systems and layouts; nothing here knows how they are run.
 
-use crate::remote::Wait;
+use crate::plain::Wait;
 use switch::Class;
 use switch::knobs::Preset;
 
@@ -41,14 +41,12 @@ pub enum Stack {
     Own,
     /// This program loads the storage, with nothing in between.
     Local,
-    /// The small server of [`crate::remote`], and its client; whether that polls.
+    /// The small server of [`crate::plain`], and its client; whether that polls.
     Plain(Wait),
-    /// `nbdkit`, and our client.
+    /// `nbdkit`, and fio.
     Nbd,
-    /// `tgtd`, and our client.
+    /// `tgtd`, and `iscsi-perf`, which reports the rate of reads alone.
     Iscsi,
-    /// `tgtd`, and `iscsi-perf`: it only reads, and only tells how many requests it did.
-    IscsiPerf,
 }
 
 impl Stack {
@@ -57,9 +55,8 @@ impl Stack {
     pub const fn programs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Own | Self::Local | Self::Plain(_) => &[],
-            Self::Nbd => &[("nbdkit", "nbdkit")],
-            Self::Iscsi => &[("tgtd", "tgt"), ("tgtadm", "tgt")],
-            Self::IscsiPerf => &[
+            Self::Nbd => &[("nbdkit", "nbdkit"), ("fio", "fio")],
+            Self::Iscsi => &[
                 ("tgtd", "tgt"),
                 ("tgtadm", "tgt"),
                 ("iscsi-perf", "libiscsi-bin"),

@@ -1,6 +1,7 @@
 //! Other stacks between a load and the same storage: our plain server, `nbdkit` and `tgtd`.
 //!
-//! Their servers run on the target's core and their clients on the load's. Ports of the loopback
+//! Their servers run on the target's core and their clients on the load's: our plain client, fio and
+//! `iscsi-perf`. Ports of the loopback
 //! are chosen at run time, and nothing needs privileges: `tgtd` gets a control socket of its own.
 //!
 //! Two things must never happen: a server outlives this process, or a server that it did not start
@@ -8,7 +9,7 @@
 
 use crate::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
 use crate::folder::Folder;
-use crate::remote::{Iscsi, Nbd, OneByOne, Plain, PlainServer, Remote, Wait};
+use crate::plain::{OneByOne, Plain, PlainServer, Wait};
 use anyhow::{Context as _, Result, bail, ensure};
 use base::units::CoreId;
 use load::Latency;
@@ -99,28 +100,9 @@ pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Re
     );
     let (iops, latency) = match scenario.system.stack {
         Stack::Own | Stack::Local => bail!("that is not another stack"),
-        Stack::Plain(wait) => {
-            let server = PlainServer::start(file.path(), Some(TARGET_CORE))?;
-            load(app, effort, || {
-                Ok(Box::new(Plain::connect(server.address(), wait)?))
-            })?
-        }
-        Stack::Nbd => {
-            let server = Server::nbdkit(file)?;
-            load(app, effort, || {
-                let nbd = Nbd::connect(server.address, Wait::Sleeps)?;
-                ensure!(nbd.size() == FILE_BYTES as u64, "another file is served");
-                Ok(Box::new(nbd))
-            })?
-        }
-        Stack::Iscsi => {
-            let server = Server::tgtd(file)?;
-            load(app, effort, || {
-                let iscsi = Iscsi::connect(server.address, TARGET, UNIT, Wait::Sleeps)?;
-                Ok(Box::new(iscsi))
-            })?
-        }
-        Stack::IscsiPerf => iscsi_perf(&Server::tgtd(file)?, app, effort)?,
+        Stack::Plain(wait) => plain(file, wait, app, effort)?,
+        Stack::Nbd => fio(&Server::nbdkit(file)?, app, effort)?,
+        Stack::Iscsi => iscsi_perf(&Server::tgtd(file)?, app, effort)?,
     };
     Ok(Sample {
         apps: vec![AppSample {
@@ -134,12 +116,9 @@ pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Re
     })
 }
 
-/// Loads what `connect` connects to, on a thread of the load's core.
-fn load(
-    app: &Workload,
-    effort: &Effort,
-    connect: impl FnOnce() -> Result<Box<dyn Remote>> + Send,
-) -> Result<(f64, Latency)> {
+/// The result of the plain server and its client.
+fn plain(file: &SharedFile, wait: Wait, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
+    let server = PlainServer::start(file.path(), Some(TARGET_CORE))?;
     let load = OneByOne {
         writes: app.read_percent == 0,
         bytes: app.bytes,
@@ -152,11 +131,75 @@ fn load(
         let thread = std::thread::Builder::new().name("one by one".to_owned());
         let thread = thread.spawn_scoped(scope, || {
             placement::pin_to(CoreId(LOAD_CORE))?;
-            load.run(&mut *connect()?)
+            Plain::connect(server.address(), wait)?.run(&load)
         });
         let thread = thread.context("cannot start a thread")?;
         thread.join().expect("a load does not panic")
     })
+}
+
+/// Runs a load on its core, and returns its output.
+fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_owned();
+    let output = Command::new("taskset")
+        .args(["-c", &LOAD_CORE.to_string()])
+        .arg(&program)
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start taskset, of the package util-linux")?;
+    ensure!(
+        output.status.success(),
+        "{} fails: {}",
+        program.display(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The result of fio as a client of NBD.
+fn fio(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
+    let ms = |time: Duration| format!("{}ms", time.as_millis());
+    let (direction, pattern) = if app.read_percent == 0 {
+        ("write", "randwrite")
+    } else {
+        ("read", "randread")
+    };
+    let mut command = Command::new("fio");
+    command
+        .args(["--name=load", "--ioengine=nbd", "--iodepth=1"])
+        .arg(format!("--uri=nbd://{}", server.address))
+        .arg(format!("--rw={pattern}"))
+        .arg(format!("--bs={}", app.bytes))
+        .arg(format!("--randseed={}", effort.seed))
+        .arg(format!("--ramp_time={}", ms(effort.warmup)))
+        .arg(format!("--runtime={}", ms(effort.measured)))
+        .args(["--time_based", "--output-format=json"])
+        .args(["--lat_percentiles=1", "--clat_percentiles=0"])
+        .arg("--percentile_list=50:95:99:99.9");
+    fio_result(&output(&mut command)?, direction)
+        .context("the output of fio has no latencies; measure for longer")
+}
+
+/// Requests per second and their latency in the output of fio.
+fn fio_result(output: &str, direction: &str) -> Option<(f64, Latency)> {
+    // A line about the connection precedes the object.
+    let report = output.get(output.find('{')?..)?;
+    let report: serde_json::Value = serde_json::from_str(report).ok()?;
+    let result = report.pointer(&format!("/jobs/0/{direction}"))?;
+    let microseconds = |place: &str| {
+        let nanoseconds = result.pointer(&format!("/lat_ns/{place}"))?.as_f64()?;
+        Some(nanoseconds / 1e3)
+    };
+    let latency = Latency {
+        avg: microseconds("mean")?,
+        p50: microseconds("percentile/50.000000")?,
+        p95: microseconds("percentile/95.000000")?,
+        p99: microseconds("percentile/99.000000")?,
+        p999: microseconds("percentile/99.900000")?,
+        max: microseconds("max")?,
+    };
+    Some((result.get("iops")?.as_f64()?, latency))
 }
 
 /// The result of `iscsi-perf`: its average rate of requests, and nothing of percentiles.
@@ -165,18 +208,13 @@ fn iscsi_perf(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, 
     // It counts whole seconds, from its start.
     let seconds = effort.measured.as_secs_f64().ceil().max(1.0);
     let blocks = app.bytes / 512;
-    let output = Command::new("taskset")
-        .args(["-c", &LOAD_CORE.to_string(), "iscsi-perf", "-r", "-m", "1"])
-        .args(["-b", &blocks.to_string(), "-t", &seconds.to_string()])
-        .arg(format!("iscsi://{}/{TARGET}/{UNIT}", server.address))
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start iscsi-perf")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let iops = average(&text).with_context(|| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        format!("iscsi-perf does not say how fast it was: {}", said.trim())
-    })?;
+    let mut command = Command::new("iscsi-perf");
+    command
+        .args(["-r", "-m", "1", "-b", &blocks.to_string()])
+        .args(["-t", &seconds.to_string()])
+        .arg(format!("iscsi://{}/{TARGET}/{UNIT}", server.address));
+    let iops = average(&output(&mut command)?);
+    let iops = iops.context("the output of iscsi-perf has no average")?;
     let latency = Latency {
         avg: 1e6 / iops,
         p50: f64::NAN,
@@ -354,6 +392,17 @@ mod tests {
         assert_eq!(average(text), Some(15_030.0));
         assert_eq!(average("iops average 0 (0 MB/s)"), None);
         assert_eq!(average("no such number"), None);
+    }
+
+    #[test]
+    fn latencies_are_read_from_the_output_of_fio() {
+        let output = r#"fio: connected to NBD server
+            {"jobs": [{"read": {"iops": 8768.2, "lat_ns": {"max": 8708840, "mean": 113272.2, "percentile":
+            {"50.000000": 61696, "95.000000": 103936, "99.000000": 2408448, "99.900000": 6586368}}},
+            "write": {"iops": 0.0, "lat_ns": {"max": 0, "mean": 0.0}}}]}"#;
+        let (iops, latency) = fio_result(output, "read").unwrap();
+        assert_eq!((iops, latency.p95, latency.max), (8768.2, 103.936, 8708.84));
+        assert!(fio_result(output, "write").is_none() && fio_result("", "read").is_none());
     }
 
     #[test]

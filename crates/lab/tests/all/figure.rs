@@ -194,7 +194,6 @@ fn every_stack_answers_one_request_at_a_time() {
         "plain, client polls",
         "nbd",
         "iscsi",
-        "iscsi-perf",
     ] {
         let name = format!("{series} ");
         if left_out
@@ -206,11 +205,7 @@ fn every_stack_answers_one_request_at_a_time() {
         let of_it = points.iter().filter(|point| point["series"] == series);
         let of_it: Vec<_> = of_it.collect();
         // iscsi-perf only reads, and knows no percentiles.
-        let (places, values) = if series == "iscsi-perf" {
-            (1, 1)
-        } else {
-            (2, 2)
-        };
+        let (places, values) = if series == "iscsi" { (1, 1) } else { (2, 2) };
         assert_eq!(of_it.len(), places, "{series}");
         for point in of_it {
             let numbers = point["values"].as_array().unwrap();
