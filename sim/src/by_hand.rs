@@ -9,12 +9,10 @@ use block::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use target::{NamespaceOptions, SubsystemOptions, Target};
-use wire::fabrics::connect::ConnectAttributes;
-use wire::fabrics::{Connect, ConnectData};
-use wire::nvme::sgl::SglDescriptor;
-use wire::nvme::{Command, Completion, Nqn};
-use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
-use wire::tcp::{CapsuleCmd, DataAlignment, IcReq, PduFormat, PduHeader};
+use testing::{Dialect, Session};
+use wire::fabrics::ConnectData;
+use wire::nvme::{Command, Completion};
+use wire::tcp::PduHeader;
 
 /// Its subsystem; HOSTNQN, too.
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:by-hand";
@@ -35,11 +33,6 @@ const SQ_SIZE: u16 = 31;
 
 /// Keep-alive time-out of its controllers: a silent cut ends them.
 const KEEP_ALIVE_MS: u32 = 30_000;
-
-const LIMITS: FramerLimits = FramerLimits {
-    capsule_data_bytes: 0,
-    data_pdu_bytes: 1 << 24,
-};
 
 /// The disk of this host at a target.
 pub(crate) fn disk(target: usize) -> Disk {
@@ -68,10 +61,7 @@ pub(crate) fn serve(target: &Target, disk: &Disk) {
 #[derive(Debug)]
 pub(crate) struct QueueByHand {
     end: Option<RawEnd>,
-    framer: Framer,
-    input: Vec<u8>,
-    format: Option<PduFormat>,
-    cid: u16,
+    session: Session,
 }
 
 /// State of a connection after a look at its input.
@@ -92,19 +82,10 @@ impl QueueByHand {
     pub(crate) fn dial(world: &World, address: SocketAddr) -> Option<Self> {
         let queue = Self {
             end: world.dial(address),
-            framer: Framer::new(Role::Host, LIMITS),
-            input: Vec::new(),
-            format: None,
-            cid: 0,
-        };
-        let request = IcReq {
-            host_alignment: DataAlignment::DWORD,
-            header_digest: false,
-            data_digest: false,
-            max_r2t: 0,
+            session: Session::new(Dialect::default()),
         };
         let end = queue.end.as_ref()?;
-        end.send(&request.to_bytes()).then_some(queue)
+        end.send(&Dialect::default().ic_req()).then_some(queue)
     }
 
     /// Takes the next PDU that has arrived.
@@ -112,33 +93,24 @@ impl QueueByHand {
         let Some(end) = &self.end else {
             return Seen::Ended;
         };
-        let state = end.receive(&mut self.input);
-        let mut input = self.input.as_slice();
-        let mut seen = Seen::Nothing;
-        while matches!(seen, Seen::Nothing) {
-            let event = self.framer.next(&mut input);
-            match event.expect("the target sends what is well formed") {
-                None => break,
-                Some(Event::Pdu { header, .. }) => match header {
-                    PduHeader::IcResp(response) => {
-                        self.format = Some(PduFormat {
-                            alignment: response.controller_alignment,
-                            ..PduFormat::PLAIN
-                        });
-                        seen = Seen::Ready;
-                    }
-                    PduHeader::CapsuleResp(capsule) => seen = Seen::Answer(capsule.completion),
-                    _ => {}
-                },
-                Some(_) => {}
+        let mut input = Vec::new();
+        let state = end.receive(&mut input);
+        self.session.inward.feed(&input);
+        while let Some(pdu) = self
+            .session
+            .next_pdu()
+            .expect("the target sends legal PDUs")
+        {
+            match pdu.header {
+                PduHeader::IcResp(_) => return Seen::Ready,
+                PduHeader::CapsuleResp(capsule) => return Seen::Answer(capsule.completion),
+                _ => {}
             }
         }
-        let left = input.len();
-        self.input.drain(..self.input.len() - left);
-        if matches!(seen, Seen::Nothing) && state == RawState::Ended {
+        if state == RawState::Ended {
             return Seen::Ended;
         }
-        seen
+        Seen::Nothing
     }
 
     /// Returns true if the connection has ended, and all that arrived on it was looked at.
@@ -148,33 +120,20 @@ impl QueueByHand {
 
     /// Sends a command with `data` in its capsule. Returns its identifier; `None` if the connection does
     /// not take it.
-    pub(crate) fn send(&mut self, mut command: Command, data: &[u8]) -> Option<u16> {
-        self.cid += 1;
-        command.set_cid(self.cid);
-        let length = u32::try_from(data.len()).expect("a few bytes");
-        if length > 0 {
-            command.set_sgl(SglDescriptor::in_capsule(0, length));
-        }
-        let mut bytes = vec![0; 256];
-        let capsule = CapsuleCmd { command };
-        let header = capsule.encode(&self.format?, length, &mut bytes);
-        bytes.truncate(header);
-        bytes.extend_from_slice(data);
-        self.end.as_ref()?.send(&bytes).then_some(self.cid)
+    pub(crate) fn send(&mut self, command: Command, data: &[u8]) -> Option<u16> {
+        let (bytes, cid) = self.session.command(command, data);
+        self.end.as_ref()?.send(&bytes).then_some(cid)
     }
 
     /// Sends Connect for the admin queue of a new controller, or, with its identifier, for I/O queue 1.
     pub(crate) fn send_connect(&mut self, subsystem: &str, cntlid: Option<u16>) -> Option<u16> {
-        let name = |text| Nqn::new(text).expect("a valid name");
-        let connect = Connect {
-            record_format: 0,
-            queue_id: u16::from(cntlid.is_some()),
-            sq_size: SQ_SIZE,
-            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
-            keep_alive_timeout_ms: if cntlid.is_some() { 0 } else { KEEP_ALIVE_MS },
+        let (queue_id, keep_alive_ms) = match cntlid {
+            Some(_) => (1, 0),
+            None => (0, KEEP_ALIVE_MS),
         };
+        let connect = testing::connect(queue_id, SQ_SIZE, keep_alive_ms);
         let cntlid = cntlid.unwrap_or(ConnectData::CNTLID_DYNAMIC);
-        let data = ConnectData::new(HOST_ID, cntlid, &name(subsystem), &name(SUBSYSTEM));
+        let data = testing::connect_data(subsystem, SUBSYSTEM, HOST_ID, cntlid);
         self.send(connect.encode(0), &data.to_bytes())
     }
 }

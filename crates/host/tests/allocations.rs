@@ -3,19 +3,17 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // A global allocator is an unsafe trait; this one only counts.
 
-#[path = "all/peer/mod.rs"]
-mod peer;
 #[path = "all/setup/mod.rs"]
 mod setup;
 
 use block::conformance::Bench;
 use block::{Operation, Submit};
 use host::{Host, Switchboard, SwitchboardOptions};
-use peer::{Behaviour, NQN, Peer};
 use reactor::placement::allowed_cores;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use switch::Knobs;
+use testing::peer::{Behaviour, NQN, Peer};
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };

@@ -3,14 +3,12 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
 
-#[path = "all/peer/mod.rs"]
-mod peer;
 mod rings;
 
 use block::BlockError;
 use host::{Host, HostError, Phase, RequestError};
-use peer::{Behaviour, NQN, Peer};
 use rings::{break_ring, rings};
+use testing::peer::{Behaviour, NQN, Peer};
 
 /// The only test of this program: another one's rings would be taken for the host's.
 #[test]

@@ -4,7 +4,6 @@
 //! It measures the stack and is no part of it: no other crate depends on this one. What it measures
 //! runs in processes of its own ([`process`]), of the program `switchyard`.
 
-mod by_hand;
 pub mod check;
 pub mod curves;
 pub mod figure;
@@ -12,6 +11,7 @@ mod folder;
 pub mod hostile;
 pub mod limit;
 pub mod model;
+mod peer;
 pub mod plain;
 mod proc;
 pub mod process;

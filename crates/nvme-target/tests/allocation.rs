@@ -64,7 +64,7 @@ fn round(client: &mut Client, data: &[u8]) {
         } else {
             SglDescriptor::in_capsule(0, BLOCK as u32)
         });
-        bytes.extend(client.capsule_bytes(&command, payload));
+        bytes.extend(client.session.capsule(&command, payload));
     }
     client.send(&bytes);
     for _ in 0..64 {

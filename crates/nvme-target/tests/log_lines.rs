@@ -53,7 +53,7 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
         command.set_sgl(SglDescriptor::in_capsule(0, common::BLOCK as u32));
         let mut block = DATA.to_vec();
         block.resize(common::BLOCK, 0);
-        let mut bytes = queue.capsule_bytes(&command, &block);
+        let mut bytes = queue.session.capsule(&command, &block);
         *bytes.last_mut().expect("a digest") ^= 1;
         queue.send(&bytes);
         assert!(!queue.completion().status.is_success());

@@ -10,7 +10,6 @@ mod host_session;
 mod http;
 mod mangle;
 mod nbd;
-mod stream;
 mod target_session;
 mod text;
 

@@ -8,140 +8,45 @@ use base::Prng;
 use host::{ConnectionError, Host, HostError};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use testing::fields::{
+    Case, Edit, FIELD, PARAMETER, RANGE, Reaction, SEQUENCE, apply, byte, common_header, data_pdu,
+    digests, half, word,
+};
 use wire::tcp::FatalErrorStatus as Fes;
 use wire::tcp::{PduType, Role, TermReq};
-
-const FIELD: Fes = Fes::INVALID_PDU_HEADER_FIELD;
-const SEQUENCE: Fes = Fes::PDU_SEQUENCE_ERROR;
-const DIGEST: Fes = Fes::HEADER_DIGEST_ERROR;
-const RANGE: Fes = Fes::DATA_TRANSFER_OUT_OF_RANGE;
-const PARAMETER: Fes = Fes::UNSUPPORTED_PARAMETER;
 
 /// Bytes of each request.
 const LENGTH: u32 = 16 * 1024;
 
-/// What the host does about a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reaction {
-    /// It terminates the connection, with this status and information.
-    Tells(Fes, u32),
-    /// It closes the connection.
-    Closes,
-    /// Nothing.
-    Ignores,
-}
-
 use Reaction::{Closes, Ignores, Tells};
 
-/// Where which bytes stand in a PDU.
-type Edit = (usize, Vec<u8>);
-
-struct Case {
-    what: String,
-    pdu: PduType,
-    edits: Vec<Edit>,
-    digests: bool,
-    reseal: bool,
-    before: Vec<u8>,
-    reaction: Reaction,
-}
-
-impl Case {
-    fn new(pdu: PduType, what: &str, edits: Vec<Edit>, reaction: Reaction) -> Self {
-        Self {
-            what: format!("{}: {what} {edits:?}", pdu.name()),
-            pdu,
-            edits,
-            digests: false,
-            reseal: true,
-            before: Vec::new(),
-            reaction,
-        }
-    }
-
-    fn forge(&self, connection: usize) -> Forge {
-        Forge {
-            connection,
-            pdu: self.pdu.code(),
-            edits: self.edits.clone(),
-            reseal: self.reseal,
-            before: self.before.clone(),
-        }
+fn forge(case: &Case, connection: usize) -> Forge {
+    Forge {
+        connection,
+        pdu: case.pdu.code(),
+        edits: case.edits.clone(),
+        reseal: case.reseal,
+        before: case.before.clone(),
     }
 }
 
-fn byte(at: usize, value: u8) -> Edit {
-    (at, vec![value])
-}
-
-fn half(at: usize, value: u16) -> Edit {
-    (at, value.to_le_bytes().to_vec())
-}
-
-fn word(at: usize, value: u32) -> Edit {
-    (at, value.to_le_bytes().to_vec())
-}
-
-/// The common header of a PDU with these flags, bytes of header, and bytes in all. `[§3.6.1]`
+/// The common header of a PDU with these flags, bytes of header, and bytes in all.
 fn common(pdu: PduType, flags: u8, hlen: u8, plen: u32) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut case = |what, edit, reaction| cases.push(Case::new(pdu, what, vec![edit], reaction));
-    for code in 0..=255 {
-        let reaction = match PduType::from_code(code) {
-            Some(PduType::IcResp) if pdu != PduType::IcResp => Tells(SEQUENCE, 0),
-            // Read as PDUs that a controller may send, these have fields of their own.
-            Some(PduType::CapsuleResp | PduType::C2hData | PduType::R2t | PduType::C2hTermReq)
-            | Some(PduType::IcResp) => continue,
-            _ => Tells(FIELD, 0),
-        };
-        case("PDU-type", byte(0, code), reaction);
-    }
-    case("HDGSTF", byte(1, flags | 0x01), Tells(FIELD, 1));
-    for bit in [0x10, 0x20, 0x40, 0x80] {
-        case("reserved flag", byte(1, flags | bit), Ignores);
-    }
-    for wrong in [0, 8, hlen - 1, hlen + 1, 72, 255] {
-        case("HLEN", byte(2, wrong), Tells(FIELD, 2));
-    }
-    let lengths = [
-        0,
-        7,
-        u32::from(hlen) - 1,
-        plen - 1,
-        plen + 1,
-        plen + 4,
-        u32::MAX,
-    ];
-    for wrong in lengths {
-        case("PLEN", word(4, wrong), Tells(FIELD, 4));
-    }
-    cases
-}
-
-/// The header digest, of PDUs that have one. `[§3.6.2]`
-fn digests(pdu: PduType, flags: u8) -> Vec<Case> {
-    let with_digests = |what, edits, reseal, reaction| Case {
-        digests: true,
-        reseal,
-        ..Case::new(pdu, what, edits, reaction)
-    };
-    let wrong = word(24, 0x1234_5678);
-    vec![
-        with_digests("HDGST", vec![wrong], false, Tells(DIGEST, 0x1234_5678)),
-        with_digests(
-            "HDGSTF missing",
-            vec![byte(1, flags & !0x01)],
-            true,
-            Tells(FIELD, 1),
-        ),
-    ]
+    let lengths = [plen - 1, plen + 1, plen + 4];
+    common_header(pdu, flags, hlen, &lengths, |other| match other {
+        PduType::IcResp if pdu != PduType::IcResp => Some(Tells(SEQUENCE, 0)),
+        // Read as PDUs that a controller may send, these have fields of their own.
+        PduType::CapsuleResp | PduType::C2hData | PduType::R2t | PduType::C2hTermReq => None,
+        PduType::IcResp => None,
+        _ => Some(Tells(FIELD, 0)),
+    })
 }
 
 /// `[§3.6.2.7]`
 fn capsule_resp() -> Vec<Case> {
     let pdu = PduType::CapsuleResp;
     let mut cases = common(pdu, 0, 24, 24);
-    cases.extend(digests(pdu, 0x01));
+    cases.extend(digests(pdu, 0x01, 24));
     let mut case = |what, edit, reaction| cases.push(Case::new(pdu, what, vec![edit], reaction));
     for flag in [0x02, 0x04, 0x08] {
         case("flag of other PDUs", byte(1, flag), Ignores);
@@ -165,40 +70,20 @@ fn c2h_data() -> Vec<Case> {
     let pdu = PduType::C2hData;
     let (flags, plen) = (0x0c, 24 + LENGTH);
     let mut cases = common(pdu, flags, 24, plen);
-    cases.extend(digests(pdu, 0x0f));
+    cases.extend(digests(pdu, 0x0f, 24));
+    cases.extend(data_pdu(pdu, flags, LENGTH));
     let mut case = |what, edits, reaction| cases.push(Case::new(pdu, what, edits, reaction));
-    case("DDGSTF", vec![byte(1, flags | 0x02)], Tells(FIELD, 1));
     case(
         "SUCCESS without LAST_PDU",
         vec![byte(1, 0x08)],
         Tells(FIELD, 1),
     );
-    // Less than the header, no multiple of the alignment, more padding than any alignment makes.
-    for offset in [0, 8, 23, 25, 26, 152, 255] {
-        case("PDO", vec![byte(3, offset)], Tells(FIELD, 3));
-    }
-    case("PDO that leaves less", vec![byte(3, 28)], Tells(FIELD, 4));
-    for identifier in [0x7fff, 0xffff] {
-        case("CCCID", vec![half(8, identifier)], Tells(FIELD, 8));
-    }
     case("reserved", vec![half(10, 0xffff)], Ignores);
-    for offset in [1, 4, LENGTH, u32::MAX - LENGTH + 1, u32::MAX] {
-        case("DATAO", vec![word(12, offset)], Tells(RANGE, 0));
-    }
-    case("DATAL", vec![word(16, 0)], Tells(FIELD, 16));
-    for length in [1, LENGTH - 1, LENGTH + 1] {
-        case(
-            "DATAL and PLEN differ",
-            vec![word(16, length)],
-            Tells(FIELD, 4),
-        );
-    }
     for length in [LENGTH + 4, 1 << 20, (1 << 20) + 4, 1 << 30] {
         let edits = vec![word(16, length), word(4, 24 + length)];
         case("DATAL beyond the command", edits, Tells(RANGE, 0));
     }
     case("DATAL of 4 GiB", vec![word(16, u32::MAX)], Tells(RANGE, 0));
-    case("reserved", vec![word(20, u32::MAX)], Ignores);
     // The flags say that it is over when half of it has come.
     let short = LENGTH / 2;
     let edits = vec![word(16, short), word(4, 24 + short)];
@@ -210,7 +95,7 @@ fn c2h_data() -> Vec<Case> {
 fn r2t() -> Vec<Case> {
     let pdu = PduType::R2t;
     let mut cases = common(pdu, 0, 24, 24);
-    cases.extend(digests(pdu, 0x01));
+    cases.extend(digests(pdu, 0x01, 24));
     let mut case = |what, edits, reaction| cases.push(Case::new(pdu, what, edits, reaction));
     for flag in [0x02, 0x04, 0x08] {
         case("flag of other PDUs", vec![byte(1, flag)], Ignores);
@@ -287,9 +172,7 @@ fn c2h_term_req() -> Vec<Case> {
         };
         let mut out = [0; 152];
         let size = request.encode(Role::Controller, &[0; 72], &mut out);
-        for (at, edit) in &edits {
-            out[*at..*at + edit.len()].copy_from_slice(edit);
-        }
+        apply(&mut out, &edits);
         let what = format!("{what} {status:#x} {information:#x} {edits:?}");
         cases.push(Case {
             what: format!("C2HTermReq: {what}"),
@@ -364,7 +247,7 @@ fn play(cases: &[Case]) {
         let namespace = subsystem.namespace(1).unwrap();
         let data = [7; LENGTH as usize];
         namespace.write(0, &data).unwrap();
-        peer.change(|behaviour| behaviour.forge = Some(case.forge(1)));
+        peer.change(|behaviour| behaviour.forge = Some(forge(case, 1)));
         let mut back = data;
         match case.pdu {
             PduType::C2hData => namespace.read(0, &mut back).unwrap(),
@@ -410,7 +293,7 @@ fn every_field_of_the_answer_to_the_first_pdu() {
     let host = host(false);
     for case in ic_resp() {
         let behaviour = Behaviour {
-            forge: Some(case.forge(0)),
+            forge: Some(forge(&case, 0)),
             ..Behaviour::default()
         };
         let peer = Peer::start(1 << 20, behaviour);
@@ -489,7 +372,7 @@ fn no_header_stops_the_host_or_changes_data() {
         let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
         let namespace = subsystem.namespace(1).unwrap();
         namespace.write(0, &data).unwrap();
-        peer.change(|behaviour| behaviour.forge = Some(case.forge(1)));
+        peer.change(|behaviour| behaviour.forge = Some(forge(&case, 1)));
         let mut back = [0; LENGTH as usize];
         let what = format!("seed {seed}, {}", case.what);
         for _ in 0..2 {

@@ -1,6 +1,6 @@
 //! The hostile loads.
 
-use crate::by_hand::{Client, Peer, capsule, dial, ic_req};
+use crate::peer::Peer;
 use anyhow::{Result, ensure};
 use base::units::CoreId;
 use reactor::{placement, priority};
@@ -9,6 +9,7 @@ use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use testing::{Client, Dialect, Session, dial};
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::identify::Cns;
 use wire::nvme::log_page::LogPageId;
@@ -153,14 +154,15 @@ impl Worker<'_> {
 
     /// An I/O queue of one of its hosts.
     fn queue(&self, number: usize, ids: (u16, u16), entries: u16) -> Result<Client> {
-        Client::queue(self.peer, &self.host(number), ids, entries)
+        self.peer.queue(&self.host(number), ids, entries)
     }
 }
 
 /// Commands without data, as bytes.
 fn capsules(commands: impl Iterator<Item = Command>) -> Vec<u8> {
+    let session = Session::new(Dialect::default());
     commands
-        .flat_map(|command| capsule(&command, &[]))
+        .flat_map(|command| session.capsule(&command, &[]))
         .collect()
 }
 
@@ -225,7 +227,7 @@ pub(super) fn beside<T>(
 }
 
 fn half_open(worker: &Worker<'_>) -> Result<()> {
-    let half = &ic_req()[..64];
+    let half = &Dialect::default().ic_req()[..64];
     let mut open = VecDeque::new();
     let wanted = worker.size.of(1000);
     let mut begun = false;
@@ -390,11 +392,13 @@ fn slow(worker: &Worker<'_>) -> Result<()> {
     let mut open: Vec<(TcpStream, Vec<u8>)> = Vec::new();
     let wanted = worker.size.of(50);
     for _ in 0..wanted {
-        open.push((dial(peer.address)?, ic_req()));
+        let ic_req = Dialect::default().ic_req().to_vec();
+        open.push((dial(peer.address)?, ic_req));
     }
     let mut write = peer.command(IoOpcode::WRITE, 0, 1);
     write.set_sgl(SglDescriptor::in_capsule(0, peer.block_bytes));
-    let bytes = capsule(&write, &vec![0; peer.block_bytes as usize]);
+    let session = Session::new(Dialect::default());
+    let bytes = session.capsule(&write, &vec![0; peer.block_bytes as usize]);
     for queue in (1..=QUEUES).take(wanted) {
         let client = worker.queue(0, (controller, queue), SMALL_QUEUE)?;
         open.push((client.stream, bytes.clone()));

@@ -1,11 +1,12 @@
 //! A well-behaved host: one command at a time, and every answer checked.
 
-use crate::by_hand::{Client, Peer, capsule};
+use crate::peer::Peer;
 use anyhow::{Result, ensure};
 use base::{Latencies, Prng};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
+use testing::Client;
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 const HOST: &str = "nqn.2026-11.io.switchyard:neighbour";
@@ -67,10 +68,10 @@ impl Neighbour {
         );
         let (mut admin, controller) = Client::admin(peer.address, &peer.nqn, HOST)?;
         let queue = match latency {
-            true => admin.latency_queue(peer, HOST, (controller, 1), 128)?,
-            false => Client::queue(peer, HOST, (controller, 1), 128)?,
+            true => peer.latency_queue(&mut admin, HOST, (controller, 1), 128)?,
+            false => peer.queue(HOST, (controller, 1), 128)?,
         };
-        queue.tell_arrivals()?;
+        queue.report_arrivals()?;
         Ok(Self {
             peer: peer.clone(),
             _admin: admin,
@@ -125,7 +126,7 @@ impl Neighbour {
         let place = self.random.below(PLACES);
         let blocks = BYTES / self.peer.block_bytes;
         let slba = place * u64::from(blocks);
-        let cid = self.queue.cid();
+        let cid = self.queue.session.cid();
         if self.commands.is_multiple_of(WRITE_EVERY) {
             let data = content(self.commands);
             let mut write = self.peer.command(IoOpcode::WRITE, slba, blocks);
@@ -133,13 +134,14 @@ impl Neighbour {
             write.set_sgl(SglDescriptor::in_capsule(0, BYTES));
             // Until it is answered either content may be there.
             self.written.remove(&place);
-            self.queue.send(&capsule(&write, &data))?;
+            self.queue
+                .send(&self.queue.session.capsule(&write, &data))?;
             self.answer(cid)?;
             self.written.insert(place, self.commands);
             return Ok(());
         }
         let read = self.peer.read(cid, slba, blocks);
-        self.queue.send(&capsule(&read, &[]))?;
+        self.queue.send(&self.queue.session.capsule(&read, &[]))?;
         let data = self.answer(cid)?;
         ensure!(data.len() == BYTES as usize, "{} bytes of data", data.len());
         if let Some(&seed) = self.written.get(&place) {

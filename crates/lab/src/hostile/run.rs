@@ -10,7 +10,7 @@ use super::loads::{Load, Size, beside};
 use super::neighbour::{Measured, Neighbour};
 use super::report::{HostileReport, LoadResult, RATE_RATIO_MIN, RATIO_MAX};
 use crate::Note;
-use crate::by_hand::Peer;
+use crate::peer::Peer;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::Target;
 use anyhow::{Context as _, Result, ensure};

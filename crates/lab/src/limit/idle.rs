@@ -3,7 +3,7 @@
 use super::args::LimitArgs;
 use super::idle_hosts::IdleHosts;
 use super::limits::{IDLE_CONNECTIONS, IDLE_NAME};
-use crate::by_hand::Peer;
+use crate::peer::Peer;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::{RAM_BYTES, Target};
 use anyhow::Result;

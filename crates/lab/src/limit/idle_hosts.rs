@@ -1,12 +1,13 @@
 //! Hosts that connect and then do nothing at all.
 //!
-//! What is this: queues that are connected [by hand](crate::by_hand), of controllers without
+//! What is this: queues that are connected [by hand](testing::Client), of controllers without
 //! keep-alive, so neither end ever has anything to say, and what the target costs is what idle
 //! connections cost it. The host of this program would send keep-alive commands, and connects its
 //! queues when there is work for them.
 
-use crate::by_hand::{Client, Peer};
+use crate::peer::Peer;
 use anyhow::{Context as _, Result};
+use testing::Client;
 use wire::nvme::{AdminCommand, IoCommand};
 
 /// I/O queues of each controller, at most; eight controllers make a thousand connections.
@@ -40,7 +41,7 @@ impl IdleHosts {
                     admin
                 })
             } else {
-                Client::queue(peer, HOST_NQN, (controller, id), ENTRIES)
+                peer.queue(HOST_NQN, (controller, id), ENTRIES)
             };
             let number = index + 1;
             let queue = queue.with_context(|| format!("cannot open idle connection {number}"))?;

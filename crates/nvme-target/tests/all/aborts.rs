@@ -22,7 +22,7 @@ fn abort(admin: &mut Client, count: usize) -> Vec<Completion> {
     for _ in 0..count {
         let abort = Abort { sq_id: 1, cid: 77 };
         let abort = AdminCommand::Abort(abort).encode(admin.cid());
-        bytes.extend(admin.capsule_bytes(&abort, &[]));
+        bytes.extend(admin.session.capsule(&abort, &[]));
     }
     admin.send(&bytes);
     (0..count).map(|_| admin.completion()).collect()

@@ -117,7 +117,7 @@ fn the_limit_of_connections_is_that_of_all_cores_together() {
     }
     silent.pop();
     common::eventually("there is room again", || open().iter().sum::<u64>() == 4);
-    assert!(bed.admin().next_cid > 0);
+    assert!(bed.admin().session.last_cid > 0);
 }
 
 /// Sends a Connect of queue `ids.1` to controller `ids.0`, with so many entries less one.

@@ -41,8 +41,8 @@ fn digests_and_alignment_change_nothing_but_the_bytes_on_the_wire() {
             max_r2t: 0,
         };
         let (mut admin, mut io) = bed.host_with(dialect);
-        assert_eq!(io.parameters.header_digest, header_digest);
-        assert_eq!(io.parameters.data_digest, data_digest);
+        assert_eq!(io.session.format.header_digest, header_digest);
+        assert_eq!(io.session.format.data_digest, data_digest);
         assert_ne!(admin.property(Property::CAP), 0);
         for blocks in [1, 4, 64, 256] {
             let data = pattern(9, blocks * BLOCK);
@@ -67,7 +67,7 @@ fn a_stream_may_be_cut_anywhere() {
         let mut command = io(IoOpcode::WRITE, 5, 1);
         command.set_cid(77);
         command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
-        for byte in client.capsule_bytes(&command, &data) {
+        for byte in client.session.capsule(&command, &data) {
             client.send(&[byte]);
         }
         assert!(client.completion().status.is_success());
@@ -90,7 +90,7 @@ fn many_commands_at_a_time_are_all_answered() {
         command.set_cid(cid);
         command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
         let at = usize::from(cid) * BLOCK;
-        bytes.extend(client.capsule_bytes(&command, &data[at..at + BLOCK]));
+        bytes.extend(client.session.capsule(&command, &data[at..at + BLOCK]));
     }
     client.send(&bytes);
     for cid in 0..1024 {
@@ -102,7 +102,7 @@ fn many_commands_at_a_time_are_all_answered() {
         let mut command = io(IoOpcode::READ, u64::from(cid), 1);
         command.set_cid(cid);
         command.set_sgl(SglDescriptor::transport(BLOCK as u32));
-        bytes.extend(client.capsule_bytes(&command, &[]));
+        bytes.extend(client.session.capsule(&command, &[]));
     }
     client.send(&bytes);
     for cid in 0..1024u16 {
@@ -226,7 +226,7 @@ fn each_digest_that_does_not_match_is_counted() {
     let data = pattern(1, BLOCK);
     let damaged = |client: &mut Client, mut command: Command, data: &[u8]| {
         command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
-        let mut bytes = client.capsule_bytes(&command, data);
+        let mut bytes = client.session.capsule(&command, data);
         *bytes.last_mut().expect("a capsule") ^= 1;
         client.send(&bytes);
         let status = client.completion().status;

@@ -150,7 +150,7 @@ fn a_large_table_arrives_in_pieces() {
     let mut command = command;
     command.set_cid(9);
     command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
-    for piece in queue.capsule_bytes(&command, &data).chunks(5000) {
+    for piece in queue.session.capsule(&command, &data).chunks(5000) {
         queue.send(piece);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -119,7 +119,7 @@ fn a_client_field_can_never_reach_an_assertion() {
             let mut bytes = Vec::new();
             for _ in 0..16 {
                 let (command, data) = hostile(&mut random, opcodes, &fill);
-                bytes.extend(client.capsule_bytes(&command, &fill[..data]));
+                bytes.extend(client.session.capsule(&command, &fill[..data]));
             }
             // It may have closed before all of it was sent.
             let _ = client.stream.write_all(&bytes);

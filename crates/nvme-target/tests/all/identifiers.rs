@@ -42,7 +42,7 @@ fn capsule(client: &mut Client, data: &[u8]) -> Vec<u8> {
     let mut write = io_on(2, IoOpcode::WRITE, 0, 1);
     write.set_cid(client.cid());
     write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
-    client.capsule_bytes(&write, data)
+    client.session.capsule(&write, data)
 }
 
 /// Sends half of such a write, and returns the rest once the target has that.

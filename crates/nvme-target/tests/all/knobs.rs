@@ -105,7 +105,7 @@ fn ask(client: &mut Client, count: u16) {
         let mut read = io(IoOpcode::READ, u64::from(cid), 1);
         read.set_cid(cid);
         read.set_sgl(SglDescriptor::transport(BLOCK as u32));
-        bytes.extend(client.capsule_bytes(&read, &[]));
+        bytes.extend(client.session.capsule(&read, &[]));
     }
     client.send(&bytes);
 }

@@ -20,7 +20,7 @@ fn reads(client: &Client, count: u16, blocks: usize) -> Vec<u8> {
         let mut command = io(IoOpcode::READ, u64::from(cid), blocks as u32);
         command.set_cid(cid);
         command.set_sgl(SglDescriptor::transport((blocks * BLOCK) as u32));
-        bytes.extend(client.capsule_bytes(&command, &[]));
+        bytes.extend(client.session.capsule(&command, &[]));
     }
     bytes
 }

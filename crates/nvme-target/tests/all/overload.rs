@@ -75,7 +75,7 @@ fn capsule(client: &Client, cid: u16, slba: u64, data: &[u8]) -> Vec<u8> {
     let mut write = io(IoOpcode::WRITE, slba, (data.len() / BLOCK) as u32);
     write.set_cid(cid);
     write.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
-    client.capsule_bytes(&write, data)
+    client.session.capsule(&write, data)
 }
 
 /// A PDU with a part of the data that an R2T asks for.
@@ -87,7 +87,7 @@ fn part(client: &Client, r2t: &R2t, at: usize, data: &[u8]) -> Vec<u8> {
         data_length: data.len() as u32,
         last: at + data.len() == r2t.length as usize,
     };
-    client.data_bytes(&pdu, data)
+    client.session.h2c_data(&pdu, data)
 }
 
 /// Takes the answers of these commands, all of which succeed, in any order.
@@ -163,7 +163,7 @@ fn input_that_waits_goes_on_when_data_is_asked_for_behind_it() {
     let data = pattern(5, CAPSULE);
     let held = [&mut first, &mut third].map(|client| hold(client, 1, CAPSULE));
     // The first one waits for its buffer, and input behind it for one for the second.
-    let mut sent = second.capsule_bytes(&write_by_r2t(1, CAPSULE), &[]);
+    let mut sent = second.session.capsule(&write_by_r2t(1, CAPSULE), &[]);
     sent.extend(capsule(&second, 2, 1000, &data));
     second.send(&sent);
     common::eventually("both wait", || core(&bed).buffer_waiters == 2);
@@ -242,7 +242,7 @@ fn a_newcomer_waits_behind_those_that_wait_already() {
     // The buffer comes back with the data, and the next command is right behind.
     let data = pattern(8, 64 * KIB);
     let mut sent = part(&holder.1, &few, 0, &data[..BLOCK]);
-    sent.extend(holder.1.capsule_bytes(&write_by_r2t(1, BLOCK), &[]));
+    sent.extend(holder.1.session.capsule(&write_by_r2t(1, BLOCK), &[]));
     holder.1.send(&sent);
     let r2t = waits.1.r2t();
     waits.1.answer_r2t(&r2t, &data[..BLOCK]);

@@ -54,7 +54,7 @@ fn capsules(client: &Client) -> [(Vec<u8>, Vec<u8>); 3] {
     let inside = |mut command: Command, data: &[u8]| {
         command.set_cid(1);
         command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
-        client.capsule_bytes(&command, data)
+        client.session.capsule(&command, data)
     };
     let write_extents = extents(IoOpcode::WRITE_EXTENTS, 1, &[(0, 1), (1, 2)]);
     let read_extents = extents(IoOpcode::READ_EXTENTS, 1, &table);
@@ -161,7 +161,7 @@ fn data_that_comes_byte_by_byte_ends_its_connection() {
                     data_length: 4,
                     last: 4 * index + 4 == BYTES as u32,
                 };
-                slow.data_bytes(&pdu, &[7; 4])
+                slow.session.h2c_data(&pdu, &[7; 4])
             })
             .collect();
         trickle(&mut slow, pdus.iter().map(Vec::as_slice));
@@ -277,7 +277,7 @@ fn a_change_waits_for_no_buffer() {
     write.set_cid(1);
     write.set_sgl(SglDescriptor::in_capsule(0, 4 * BLOCK as u32));
     let data = pattern(7, BYTES);
-    let capsule = first.capsule_bytes(&write, &data[..4 * BLOCK]);
+    let capsule = first.session.capsule(&write, &data[..4 * BLOCK]);
     let (begin, rest) = capsule.split_at(BLOCK);
     first.send(begin);
     common::eventually("it holds the buffer", || core().buffer_bytes_used > 0);

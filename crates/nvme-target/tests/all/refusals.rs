@@ -95,7 +95,7 @@ fn a_damaged_header_ends_the_connection_and_damaged_data_only_the_command() {
     let mut command = io(IoOpcode::WRITE, 9, 1);
     command.set_cid(50);
     command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
-    let mut bytes = client.capsule_bytes(&command, &other);
+    let mut bytes = client.session.capsule(&command, &other);
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     client.send(&bytes);
@@ -106,7 +106,7 @@ fn a_damaged_header_ends_the_connection_and_damaged_data_only_the_command() {
         completion.status
     );
     assert!(client.read(9, 1).1 == data, "damaged data was written");
-    let mut bytes = client.capsule_bytes(&command, &other);
+    let mut bytes = client.session.capsule(&command, &other);
     bytes[20] ^= 1;
     client.send(&bytes);
     let (request, _) = client.terminated();
@@ -199,7 +199,7 @@ fn nothing_follows_a_termination_request() {
     write.set_cid(1);
     queues[0].capsule(&write, &[]);
     let r2t = queues[0].r2t();
-    queues[0].next_cid = 2;
+    queues[0].session.last_cid = 2;
     std::thread::scope(|scope| {
         // The change waits for the data, and pauses the namespace until then.
         let resize = scope.spawn(|| bed.handle().resize_namespace(NQN, 1, 8192));
@@ -218,7 +218,7 @@ fn nothing_follows_a_termination_request() {
             data_length: 4,
             last: true,
         };
-        let bytes = queues[1].data_bytes(&stray, &[0; 4]);
+        let bytes = queues[1].session.h2c_data(&stray, &[0; 4]);
         queues[1].send(&bytes);
         assert!(matches!(
             queues[1].receive().header,

@@ -61,7 +61,7 @@ fn nothing_of_the_memory_is_sent_after(change: impl FnOnce(&Bed)) {
     });
     change(&bed);
     fill(&*bed.ram, AFTER);
-    let mut stream = client.stream;
+    let mut stream = &client.stream;
     let mut buffer = vec![0; MIB];
     let mut received = 0;
     while let Ok(count @ 1..) = stream.read(&mut buffer) {

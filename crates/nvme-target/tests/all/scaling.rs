@@ -76,7 +76,7 @@ fn work(client: &mut Client, queue: u16, stop: &AtomicBool, batches: &AtomicU64)
             let mut read = io(IoOpcode::READ, first + at, 1);
             read.set_cid(cid);
             read.set_sgl(SglDescriptor::transport(BLOCK as u32));
-            bytes.extend(client.capsule_bytes(&read, &[]));
+            bytes.extend(client.session.capsule(&read, &[]));
             reads.insert(cid, at as usize);
         }
         client.send(&bytes);

@@ -121,7 +121,7 @@ fn pipeline(client: &mut Client, data: &[u8]) {
         command.set_cid(cid);
         command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
         let at = usize::from(cid) * BLOCK;
-        bytes.extend(client.capsule_bytes(&command, &data[at..at + BLOCK]));
+        bytes.extend(client.session.capsule(&command, &data[at..at + BLOCK]));
     }
     client.send(&bytes);
     let mut seen: Vec<u16> = (0..count)
@@ -426,7 +426,7 @@ fn a_queue_gives_back_the_memory_of_a_burst() {
         let mut read = io(IoOpcode::READ, 0, 1);
         read.set_cid(cid);
         read.set_sgl(SglDescriptor::transport(BLOCK as u32));
-        reads.extend(client.capsule_bytes(&read, &[]));
+        reads.extend(client.session.capsule(&read, &[]));
     }
     client.send(&reads);
     let places = || bed.handle().snapshot().cores[0].command_places;

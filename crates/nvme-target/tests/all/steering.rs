@@ -43,7 +43,7 @@ fn work(client: &mut Client, seed: u64, depth: u16, content: &[u8], stop: &Atomi
             let mut read = io(IoOpcode::READ, first as u64, blocks as u32);
             read.set_cid(cid);
             read.set_sgl(SglDescriptor::transport((blocks * BLOCK) as u32));
-            bytes.extend(client.capsule_bytes(&read, &[]));
+            bytes.extend(client.session.capsule(&read, &[]));
             reads.push(Some((first, blocks)));
         }
         client.send(&bytes);
@@ -302,7 +302,7 @@ fn read_until_closed(client: &mut Client, seed: u64, depth: u16) {
             let mut read = io(IoOpcode::READ, 0, blocks);
             read.set_cid(cid);
             read.set_sgl(SglDescriptor::transport(blocks * BLOCK as u32));
-            bytes.extend(client.capsule_bytes(&read, &[]));
+            bytes.extend(client.session.capsule(&read, &[]));
             due += 24 + blocks as usize * BLOCK;
         }
         let sent = client.stream.write_all(&bytes);

@@ -56,7 +56,7 @@ fn pipeline(client: &mut Client, commands: impl IntoIterator<Item = Command>) {
     let mut bytes = Vec::new();
     for (cid, mut command) in (1000..).zip(commands) {
         command.set_cid(cid);
-        bytes.extend(client.capsule_bytes(&command, &[]));
+        bytes.extend(client.session.capsule(&command, &[]));
     }
     let timeout = |client: &Client, time| client.stream.set_write_timeout(time).expect("a socket");
     timeout(client, Some(Duration::from_millis(100)));
@@ -151,7 +151,7 @@ fn half_connects_keep_nobody_from_connecting() {
             let mut client = Client::dial(bed.address(), Dialect::default());
             let mut connect = Client::connect_command(0, 31, 0).encode(1);
             connect.set_sgl(SglDescriptor::in_capsule(0, 1024));
-            let capsule = client.capsule_bytes(&connect, &[0; 1024]);
+            let capsule = client.session.capsule(&connect, &[0; 1024]);
             client.send(&capsule[..500]);
             client
         })

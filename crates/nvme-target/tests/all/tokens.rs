@@ -479,7 +479,7 @@ fn flood(client: &mut Client, blocks: u32) {
     for cid in 0..1000u16 {
         let mut verify = io(IoOpcode::VERIFY, 0, blocks);
         verify.set_cid(cid);
-        bytes.extend(client.capsule_bytes(&verify, &[]));
+        bytes.extend(client.session.capsule(&verify, &[]));
     }
     client.send(&bytes);
 }

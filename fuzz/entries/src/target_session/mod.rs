@@ -20,12 +20,10 @@ use peer::Peer;
 use sim::storage::{TargetCore, serve};
 use sim::{Actor, NetworkFaults, World};
 use std::net::SocketAddr;
-use wire::fabrics::connect::ConnectAttributes;
-use wire::fabrics::property::Configuration;
-use wire::fabrics::{Connect, ConnectData, PropertySet};
-use wire::nvme::io::LbaControl;
-use wire::nvme::{Command, DISCOVERY_NQN, IoOpcode, LbaCommand, Nqn, SglDescriptor};
-use wire::tcp::{CapsuleCmd, DataAlignment, H2cData, IcReq, digest};
+use testing::{HOST_ID, enable};
+use wire::fabrics::ConnectData;
+use wire::nvme::{Command, DISCOVERY_NQN, IoOpcode, SglDescriptor};
+use wire::tcp::{DataAlignment, H2cData, IcReq};
 use world::target;
 
 const NQN: &str = "nqn.2026-11.io.switchyard:session";
@@ -269,7 +267,7 @@ impl Session {
         if let Some(start) = data.len().checked_sub(draft.table.len()) {
             data[start..].copy_from_slice(&draft.table);
         }
-        let bytes = capsule(peer, &draft.command, &data);
+        let bytes = peer.session.capsule(&draft.command, &data);
         self.transmit(which, bytes, true, u);
     }
 
@@ -281,7 +279,7 @@ impl Session {
             return;
         };
         let most = if how & 0x10 == 0 {
-            peer.max_h2c_data
+            peer.session.max_h2c_data
         } else {
             4096
         };
@@ -359,7 +357,7 @@ impl Session {
         let mut fate = Fate::Once;
         if how & 0x1f > 20 {
             self.tampered = true;
-            let format = self.peers[which].format;
+            let format = self.peers[which].session.format;
             fate = mangle(&mut pdu, &format, byte(u), u);
         }
         if fate == Fate::Later && self.held.is_none() {
@@ -410,21 +408,11 @@ impl Session {
         for _ in 0..1_000 {
             let mut sent = false;
             for which in 0..self.peers.len() {
-                while let Some(r2t) = self.peers[which].r2ts.pop_front() {
-                    let most = self.peers[which].max_h2c_data;
-                    let end = r2t.offset + r2t.length;
-                    for at in (r2t.offset..end).step_by(most as usize) {
-                        let length = most.min(end - at);
-                        let data = H2cData {
-                            command_id: r2t.command_id,
-                            transfer_tag: r2t.transfer_tag,
-                            data_offset: at,
-                            data_length: length,
-                            last: at + length == end,
-                        };
-                        let bytes = h2c_data(&self.peers[which], &data, 0x77);
-                        self.peers[which].send(&bytes, &mut self.content);
-                    }
+                let peer = &mut self.peers[which];
+                while let Some(r2t) = peer.r2ts.pop_front() {
+                    let data = vec![0x77; r2t.length as usize];
+                    let bytes = peer.session.answer(&r2t, &data);
+                    peer.send(&bytes, &mut self.content);
                     sent = true;
                 }
             }
@@ -442,16 +430,11 @@ impl Session {
 
     fn neighbour_writes(&mut self) {
         let host = self.neighbour_host.clone();
-        let request = IcReq {
-            host_alignment: DataAlignment::default(),
-            header_digest: false,
-            data_digest: false,
-            max_r2t: 0,
-        };
+        let request = testing::Dialect::default().ic_req();
         let mut cntlid = ConnectData::CNTLID_DYNAMIC;
         for queue in 0..2u16 {
             let peer = &mut self.neighbour[usize::from(queue)];
-            peer.send(&request.to_bytes(), &mut self.content);
+            peer.send(&request, &mut self.content);
             let (command, data) = connect(NEIGHBOUR_NQN, &host, cntlid, queue, 31, 0);
             execute(peer, command, &data, &mut self.content);
             self.now();
@@ -476,14 +459,7 @@ impl Session {
     /// The neighbour sends a command with its data, which succeeds.
     fn neighbour_does(&mut self, opcode: IoOpcode, what: &str) {
         let data = self.secret.repeat(512);
-        let command = LbaCommand {
-            nsid: 1,
-            slba: 5,
-            blocks: 1,
-            control: LbaControl(0),
-            dataset_hints: 0,
-        };
-        let command = command.encode(opcode, 0);
+        let command = testing::blocks(opcode, 1, 5, 1);
         execute(
             &mut self.neighbour[1],
             command,
@@ -507,20 +483,10 @@ fn connect(
     sq_size: u16,
     attributes: u8,
 ) -> (Command, [u8; 1024]) {
-    let connect = Connect {
-        record_format: 0,
-        queue_id,
-        sq_size,
-        attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL ^ attributes),
-        keep_alive_timeout_ms: 0,
-    };
-    let names = [nqn, host].map(|name| Nqn::new(name).expect("a name"));
-    let data = ConnectData::new([7; 16], cntlid, &names[0], &names[1]);
+    let mut connect = testing::connect(queue_id, sq_size, 0);
+    connect.attributes.0 ^= attributes;
+    let data = testing::connect_data(nqn, host, HOST_ID, cntlid);
     (connect.encode(0), data.to_bytes())
-}
-
-fn enable() -> Command {
-    PropertySet::configure(Configuration::ENABLE).encode(0)
 }
 
 /// Sends a command as it should be, its data in the capsule.
@@ -530,30 +496,11 @@ fn execute(peer: &mut Peer, mut command: Command, data: &[u8], content: &mut Con
     if let Ok(length @ 1..) = u32::try_from(data.len()) {
         command.set_sgl(SglDescriptor::in_capsule(0, length));
     }
-    let bytes = capsule(peer, &command, data);
+    let bytes = peer.session.capsule(&command, data);
     peer.send(&bytes, content);
 }
 
-fn capsule(peer: &Peer, command: &Command, data: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; 256];
-    let capsule = CapsuleCmd { command: *command };
-    let data_length = u32::try_from(data.len()).expect("a capsule is small");
-    let length = capsule.encode(&peer.format, data_length, &mut bytes);
-    finish_pdu(peer, bytes, length, data)
-}
-
 fn h2c_data(peer: &Peer, pdu: &H2cData, tag: u8) -> Vec<u8> {
-    let mut bytes = vec![0; 256];
-    let length = pdu.encode(&peer.format, &mut bytes);
     let data = vec![tag; (pdu.data_length as usize).min(1 << 20)];
-    finish_pdu(peer, bytes, length, &data)
-}
-
-fn finish_pdu(peer: &Peer, mut bytes: Vec<u8>, length: usize, data: &[u8]) -> Vec<u8> {
-    bytes.truncate(length);
-    bytes.extend_from_slice(data);
-    if peer.format.data_digest && !data.is_empty() {
-        bytes.extend_from_slice(&digest::digest_bytes(data));
-    }
-    bytes
+    peer.session.h2c_data(pdu, &data)
 }

@@ -1,12 +1,12 @@
 //! One connection of a session's hosts, and what is known of it.
 
-use crate::stream::{Found, Pdu, Pdus};
 use sim::{RawEnd, RawState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use testing::{Dialect, Found, Pdu, Pdus, Session};
 use wire::fabrics::Connect;
 use wire::nvme::{AdminOpcode, Command, FabricsType, IoOpcode, Status};
 use wire::tcp::c2h_data::C2hProgress;
-use wire::tcp::{C2hData, DataAlignment, IcReq, PduFormat, PduHeader, R2t, Role};
+use wire::tcp::{C2hData, DataAlignment, IcReq, PduHeader, R2t, Role};
 
 use super::content::Content;
 
@@ -25,9 +25,8 @@ struct Asked {
 #[derive(Debug)]
 pub(super) struct Peer {
     end: Option<RawEnd>,
-    pub(super) format: PduFormat,
-    /// The stream from the target.
-    inward: Pdus,
+    /// Format, and the stream from the target.
+    pub(super) session: Session,
     /// The stream to the target, as it sees it; `None` after the first error in it.
     outward: Option<Pdus>,
     /// The first bytes sent: an ICReq, if the target answers them with ICResp.
@@ -44,7 +43,6 @@ pub(super) struct Peer {
     /// A Connect for an I/O queue was sent.
     pub(super) is_io: bool,
     connects: u32,
-    pub(super) max_h2c_data: u32,
     terminated: bool,
 }
 
@@ -52,8 +50,7 @@ impl Peer {
     pub(super) fn new(end: RawEnd) -> Self {
         Self {
             end: Some(end),
-            format: PduFormat::PLAIN,
-            inward: Pdus::to(Role::Host),
+            session: Session::new(Dialect::default()),
             outward: Some(Pdus::to(Role::Controller)),
             first: Vec::new(),
             asked: BTreeMap::new(),
@@ -64,7 +61,6 @@ impl Peer {
             status: None,
             is_io: false,
             connects: 0,
-            max_h2c_data: 4096,
             terminated: false,
         }
     }
@@ -95,7 +91,7 @@ impl Peer {
             let Some(outward) = &mut self.outward else {
                 return;
             };
-            match outward.next() {
+            match outward.find() {
                 Ok(None) => return,
                 Ok(Some(Found::Begins(header))) => self.note(&header),
                 Ok(Some(Found::Whole(pdu))) => {
@@ -158,8 +154,13 @@ impl Peer {
         };
         let mut bytes = Vec::new();
         let state = end.receive(&mut bytes);
-        self.inward.feed(&bytes);
-        while let Some(found) = self.inward.next().expect("the target sends legal PDUs") {
+        self.session.inward.feed(&bytes);
+        while let Some(found) = self
+            .session
+            .inward
+            .find()
+            .expect("the target sends legal PDUs")
+        {
             let Found::Whole(pdu) = found else {
                 continue;
             };
@@ -169,7 +170,9 @@ impl Peer {
         }
         if state == RawState::Ended {
             assert!(
-                self.inward.framer.is_between_pdus() || self.outward.is_none() || !self.is_silent(),
+                self.session.inward.framer.is_between_pdus()
+                    || self.outward.is_none()
+                    || !self.is_silent(),
                 "the target closes a connection between PDUs"
             );
             self.end = None;
@@ -188,15 +191,7 @@ impl Peer {
                 let alignment = self.first.get(HPDA).copied().unwrap_or_default();
                 let alignment = DataAlignment::from_code(alignment);
                 let alignment = alignment.expect("ICResp answers a legal ICReq");
-                let (header, data) = (response.header_digest, response.data_digest);
-                self.inward.framer.set_digests(header, data);
-                self.inward.framer.set_alignment(alignment);
-                self.format = PduFormat {
-                    header_digest: header,
-                    data_digest: data,
-                    alignment: response.controller_alignment,
-                };
-                self.max_h2c_data = response.max_h2c_data;
+                self.session.agree(response, alignment);
             }
             PduHeader::CapsuleResp(response) => {
                 let completion = response.completion;

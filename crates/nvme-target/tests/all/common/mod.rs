@@ -15,6 +15,7 @@ use block::device::Ram;
 use reactor::BufferClass;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,25 +23,21 @@ use switch::Class;
 use switchyard_target::{
     DeviceQos, Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
 };
-use wire::fabrics::connect::ConnectAttributes;
+pub use testing::{Dialect, HOST_ID, Pdu};
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
 use wire::nvme::feature::FeatureId;
-use wire::nvme::io::{DatasetRange, LbaControl};
+use wire::nvme::io::DatasetRange;
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{
     AdminCommand, Command, Completion, DISCOVERY_NQN, DatasetManagement, ExtentEntry,
-    ExtentsCommand, FabricsType, IoOpcode, LbaCommand, Nqn, SetFeatures, SglDescriptor, Status,
+    ExtentsCommand, FabricsType, IoOpcode, SetFeatures, SglDescriptor,
 };
 use wire::tcp::c2h_data::C2hProgress;
-use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
-use wire::tcp::{
-    CapsuleCmd, DataAlignment, H2cData, IcReq, IcResp, PduFormat, PduHeader, R2t, TermReq, digest,
-};
+use wire::tcp::{PduHeader, R2t, TermReq};
 
 pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 pub const HOST: &str = "nqn.2026-11.io.example:host";
-pub const HOST_ID: [u8; 16] = [7; 16];
 pub const BLOCK: usize = 4096;
 
 /// A running target with a RAM namespace of 16 MiB, and what it was made of.
@@ -141,10 +138,9 @@ impl Bed {
 
     /// An admin queue and so many I/O queues of a host of this name. Cores take turns.
     pub fn host_named(&self, name: &str, queues: u16) -> (Client, Vec<Client>) {
-        let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
         let connect = |cntlid, queue, entries| {
             let mut client = Client::dial(self.address(), Dialect::default());
-            let data = ConnectData::new(HOST_ID, cntlid, &names[0], &names[1]);
+            let data = testing::connect_data(NQN, name, HOST_ID, cntlid);
             let completion = client.connect(&Client::connect_command(queue, entries, 0), &data);
             assert!(completion.status.is_success(), "{}", completion.status);
             (client, completion.dword0() as u16)
@@ -200,89 +196,32 @@ pub fn run_on(target: Arc<Target>, cores: Vec<CoreId>, pin: bool) -> RunningTarg
     RunningTarget::start(target, &options).expect("a target on loopback")
 }
 
-/// How a client initializes its connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Dialect {
-    pub header_digest: bool,
-    pub data_digest: bool,
-    /// HPDA.
-    pub alignment: u8,
-    /// MAXR2T, zero-based.
-    pub max_r2t: u32,
+/// The host's end of a connection: what fails here fails the test.
+pub struct Client(testing::Client);
+
+impl Deref for Client {
+    type Target = testing::Client;
+
+    fn deref(&self) -> &testing::Client {
+        &self.0
+    }
 }
 
-/// A PDU that came in, with its data.
-#[derive(Debug)]
-pub struct Pdu {
-    pub header: PduHeader,
-    pub data: Vec<u8>,
-}
-
-/// The host's end of a connection.
-pub struct Client {
-    pub stream: TcpStream,
-    pub format: PduFormat,
-    framer: Framer,
-    input: Vec<u8>,
-    pub next_cid: u16,
-    pub parameters: IcResp,
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut testing::Client {
+        &mut self.0
+    }
 }
 
 impl Client {
     /// A TCP connection, without ICReq.
     pub fn raw(address: SocketAddr) -> TcpStream {
-        let stream = TcpStream::connect(address).expect("the target listens");
-        stream.set_nodelay(true).expect("a TCP socket");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .expect("a TCP socket");
-        stream
+        testing::dial(address).expect("the target listens")
     }
 
     /// An initialized connection.
     pub fn dial(address: SocketAddr, dialect: Dialect) -> Self {
-        let stream = Self::raw(address);
-        let alignment = DataAlignment::from_code(dialect.alignment).expect("a legal alignment");
-        let request = IcReq {
-            host_alignment: alignment,
-            header_digest: dialect.header_digest,
-            data_digest: dialect.data_digest,
-            max_r2t: dialect.max_r2t,
-        };
-        let limits = FramerLimits {
-            capsule_data_bytes: 0,
-            data_pdu_bytes: 16 * MIB as u32,
-        };
-        let mut framer = Framer::new(Role::Host, limits);
-        framer.set_alignment(alignment);
-        let placeholder = IcResp {
-            controller_alignment: DataAlignment::DWORD,
-            header_digest: false,
-            data_digest: false,
-            max_h2c_data: 4096,
-        };
-        let mut client = Self {
-            stream,
-            format: PduFormat::PLAIN,
-            framer,
-            input: Vec::new(),
-            next_cid: 0,
-            parameters: placeholder,
-        };
-        client.send(&request.to_bytes());
-        let PduHeader::IcResp(response) = client.receive().header else {
-            panic!("ICResp comes first");
-        };
-        client.parameters = response;
-        client
-            .framer
-            .set_digests(response.header_digest, response.data_digest);
-        client.format = PduFormat {
-            header_digest: response.header_digest,
-            data_digest: response.data_digest,
-            alignment: response.controller_alignment,
-        };
-        client
+        Self(testing::Client::open(address, dialect).expect("ICResp"))
     }
 
     /// A connected and enabled admin queue.
@@ -299,65 +238,12 @@ impl Client {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the target reads");
+        self.0.send(bytes).expect("the target reads");
     }
 
     /// The next PDU; `None` when the target closed the connection.
     pub fn try_receive(&mut self) -> Option<Pdu> {
-        let mut partial: Option<Pdu> = None;
-        loop {
-            let mut input = self.input.as_slice();
-            let mut done = None;
-            while done.is_none() {
-                match self
-                    .framer
-                    .next(&mut input)
-                    .expect("the target sends legal PDUs")
-                {
-                    None => break,
-                    Some(Event::Pdu {
-                        header,
-                        data,
-                        digest_ok,
-                    }) => {
-                        assert!(digest_ok, "data digest of {header:?}");
-                        done = Some(Pdu {
-                            header,
-                            data: data.unwrap_or_default().to_vec(),
-                        });
-                    }
-                    Some(Event::DataBegin { header, .. }) => {
-                        partial = Some(Pdu {
-                            header,
-                            data: Vec::new(),
-                        });
-                    }
-                    Some(Event::DataChunk(chunk)) => {
-                        partial
-                            .as_mut()
-                            .expect("begun")
-                            .data
-                            .extend_from_slice(chunk);
-                    }
-                    Some(Event::DataEnd { digest_ok }) => {
-                        assert!(digest_ok, "data digest");
-                        done = partial.take();
-                    }
-                }
-            }
-            let rest = input.len();
-            self.input.drain(..self.input.len() - rest);
-            if done.is_some() {
-                return done;
-            }
-            let mut buffer = vec![0; 1 << 18];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return None,
-                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("no answer: {error}"),
-            }
-        }
+        self.0.next_pdu().expect("the target sends legal PDUs")
     }
 
     /// Returns true if there is nothing to receive.
@@ -423,69 +309,26 @@ impl Client {
         (request, pdu.data)
     }
 
-    /// A capsule as bytes.
-    pub fn capsule_bytes(&self, command: &Command, data: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; 256];
-        let capsule = CapsuleCmd { command: *command };
-        let length = capsule.encode(&self.format, data.len() as u32, &mut bytes);
-        bytes.truncate(length);
-        bytes.extend_from_slice(data);
-        if self.format.data_digest && !data.is_empty() {
-            bytes.extend_from_slice(&digest::digest_bytes(data));
-        }
-        bytes
-    }
-
     pub fn capsule(&mut self, command: &Command, data: &[u8]) {
-        let bytes = self.capsule_bytes(command, data);
+        let bytes = self.session.capsule(command, data);
         self.send(&bytes);
-    }
-
-    /// An H2CData PDU as bytes.
-    pub fn data_bytes(&self, pdu: &H2cData, data: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; 256];
-        let length = pdu.encode(&self.format, &mut bytes);
-        bytes.truncate(length);
-        bytes.extend_from_slice(data);
-        if self.format.data_digest {
-            bytes.extend_from_slice(&digest::digest_bytes(data));
-        }
-        bytes
     }
 
     /// Answers an R2T from a command's whole data, in PDUs as large as allowed.
     pub fn answer_r2t(&mut self, r2t: &R2t, data: &[u8]) {
         let (start, end) = (r2t.offset as usize, (r2t.offset + r2t.length) as usize);
-        let most = self.parameters.max_h2c_data as usize;
-        let mut at = start;
-        while at < end {
-            let length = most.min(end - at);
-            let pdu = H2cData {
-                command_id: r2t.command_id,
-                transfer_tag: r2t.transfer_tag,
-                data_offset: at as u32,
-                data_length: length as u32,
-                last: at + length == end,
-            };
-            let bytes = self.data_bytes(&pdu, &data[at..at + length]);
-            self.send(&bytes);
-            at += length;
-        }
+        let bytes = self.session.answer(r2t, &data[start..end]);
+        self.send(&bytes);
     }
 
     pub fn cid(&mut self) -> u16 {
-        self.next_cid = self.next_cid.wrapping_add(1);
-        self.next_cid
+        self.session.cid()
     }
 
-    /// Sends a command and returns its completion.
-    pub fn execute(&mut self, mut command: Command, data: &[u8]) -> Completion {
-        let cid = self.cid();
-        command.set_cid(cid);
-        if !data.is_empty() {
-            command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
-        }
-        self.capsule(&command, data);
+    /// Sends a command and returns its completion, which is the next PDU.
+    pub fn execute(&mut self, command: Command, data: &[u8]) -> Completion {
+        let (bytes, cid) = self.session.command(command, data);
+        self.send(&bytes);
         let completion = self.completion();
         assert_eq!(completion.cid, cid);
         completion
@@ -502,41 +345,17 @@ impl Client {
 
     /// The data and completion of an outstanding command.
     pub fn fetched(&mut self, cid: u16) -> (Completion, Vec<u8>) {
-        let mut data = Vec::new();
-        loop {
-            let pdu = self.receive();
-            match pdu.header {
-                PduHeader::C2hData(c2h) => {
-                    assert_eq!(c2h.command_id, cid);
-                    assert_eq!(c2h.data_offset as usize, data.len());
-                    data.extend_from_slice(&pdu.data);
-                    if c2h.progress == C2hProgress::LastAndSuccess {
-                        return (Completion::new(cid, 0, Status::SUCCESS), data);
-                    }
-                }
-                PduHeader::CapsuleResp(response) => {
-                    assert_eq!(response.completion.cid, cid);
-                    return (response.completion, data);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+        let (completion, data) = self.answer().expect("an answer");
+        assert_eq!(completion.cid, cid);
+        (completion, data)
     }
 
     pub fn connect_command(queue_id: u16, sq_size: u16, kato_ms: u32) -> Connect {
-        Connect {
-            record_format: 0,
-            queue_id,
-            sq_size,
-            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
-            keep_alive_timeout_ms: kato_ms,
-        }
+        testing::connect(queue_id, sq_size, kato_ms)
     }
 
     pub fn connect_data(nqn: &str, cntlid: u16) -> ConnectData {
-        let name = Nqn::new(nqn).expect("a name");
-        let host = Nqn::new(HOST).expect("a name");
-        ConnectData::new(HOST_ID, cntlid, &name, &host)
+        testing::connect_data(nqn, HOST, HOST_ID, cntlid)
     }
 
     pub fn connect(&mut self, connect: &Connect, data: &ConnectData) -> Completion {
@@ -626,14 +445,7 @@ pub fn io(opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
 }
 
 pub fn io_on(nsid: u32, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
-    let command = LbaCommand {
-        nsid,
-        slba,
-        blocks,
-        control: LbaControl(0),
-        dataset_hints: 0,
-    };
-    command.encode(opcode, 0)
+    testing::blocks(opcode, nsid, slba, blocks)
 }
 
 /// A Fabrics command of a type.

@@ -10,18 +10,20 @@ const LIMITS: FramerLimits = FramerLimits {
 
 /// A PDU with its data.
 #[derive(Clone, Debug)]
-pub(crate) struct Pdu {
-    pub(crate) header: PduHeader,
-    pub(crate) data: Vec<u8>,
+pub struct Pdu {
+    /// Its header.
+    pub header: PduHeader,
+    /// Its data, without the digest.
+    pub data: Vec<u8>,
     /// False when the data digest does not match.
-    pub(crate) digest_ok: bool,
+    pub digest_ok: bool,
     /// [`Found::Begins`] came before.
-    pub(crate) announced: bool,
+    pub announced: bool,
 }
 
 /// The next part of a stream.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub enum Found {
     /// The header of a PDU with data that has not all arrived.
     Begins(PduHeader),
     /// A whole PDU.
@@ -30,8 +32,9 @@ pub(crate) enum Found {
 
 /// Finds PDUs in what one end of a connection sends.
 #[derive(Debug)]
-pub(crate) struct Pdus {
-    pub(crate) framer: Framer,
+pub struct Pdus {
+    /// The state of framing: digests and alignment are set here.
+    pub framer: Framer,
     input: Vec<u8>,
     /// A PDU with data that has not all arrived.
     begun: Option<Pdu>,
@@ -39,7 +42,7 @@ pub(crate) struct Pdus {
 
 impl Pdus {
     /// Makes the stream that this end receives.
-    pub(crate) fn to(role: Role) -> Self {
+    pub fn to(role: Role) -> Self {
         Self {
             framer: Framer::new(role, LIMITS),
             input: Vec::new(),
@@ -48,12 +51,15 @@ impl Pdus {
     }
 
     /// More bytes of the stream.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
     /// The next PDU, or the header of one; `None` when more bytes are needed.
-    pub(crate) fn next(&mut self) -> Result<Option<Found>, FramingError> {
+    ///
+    /// # Errors
+    /// The other end broke the rules of framing.
+    pub fn find(&mut self) -> Result<Option<Found>, FramingError> {
         let mut input = self.input.as_slice();
         let mut found = None;
         while found.is_none() {

@@ -1,16 +1,19 @@
 //! A small controller made for tests: it serves a namespace in memory over real sockets, can be
 //! told how to transfer, and can be told to break the rules once. Nothing of it is shared with the
 //! product's target, so that both halves cannot make the same mistake.
-#![allow(dead_code)] // Each test file uses its own part of it.
-#![allow(unreachable_pub)] // A module of test programs, which export nothing.
-#![allow(clippy::unwrap_used)] // A helper of tests: what fails here fails the test.
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::missing_panics_doc
+)] // For tests alone.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod admin;
 mod io;
 mod mischief;
 
-use host::{Host, HostBuilder, Namespace, Subsystem};
+use crate::fields;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -94,7 +97,7 @@ pub struct Forge {
     pub connection: usize,
     pub pdu: u8,
     /// Where which bytes stand instead.
-    pub edits: Vec<(usize, Vec<u8>)>,
+    pub edits: Vec<fields::Edit>,
     /// The header digest is made to fit again.
     pub reseal: bool,
     /// These are sent before it.
@@ -388,26 +391,6 @@ impl Peer {
     }
 }
 
-/// A host that is connected again soon.
-pub fn builder() -> HostBuilder {
-    Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
-}
-
-/// The namespace of a peer, over such a host.
-pub fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
-    let host = builder.build().unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    subsystem.namespace(1).unwrap()
-}
-
-/// A peer that behaves so, and a host that is connected to it, and soon again.
-pub fn connected(behaviour: Behaviour) -> (Peer, Host, Subsystem) {
-    let peer = Peer::start(1 << 20, behaviour);
-    let host = builder().build().unwrap();
-    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
-    (peer, host, subsystem)
-}
-
 impl Drop for Peer {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::SeqCst);
@@ -622,12 +605,9 @@ impl Connection {
         self.misbehaved = true;
         let mut pdu = bytes.to_vec();
         let header = usize::from(bytes[2]);
-        for (at, edit) in &forge.edits {
-            pdu[*at..*at + edit.len()].copy_from_slice(edit);
-        }
+        fields::apply(&mut pdu, &forge.edits);
         if forge.reseal && self.format.header_digest {
-            let digest = wire::tcp::digest::digest_bytes(&pdu[..header]);
-            pdu[header..header + 4].copy_from_slice(&digest);
+            fields::reseal(&mut pdu, header);
         }
         let mut all = forge.before;
         all.extend_from_slice(&pdu);

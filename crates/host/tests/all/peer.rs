@@ -1,0 +1,25 @@
+//! A scripted controller, and hosts that are connected to it.
+
+use host::{Host, HostBuilder, Namespace, Subsystem};
+use std::time::Duration;
+pub(crate) use testing::peer::{BLOCK, Behaviour, Forge, Mischief, NQN, Peer};
+
+/// A host that is connected again soon.
+pub(crate) fn builder() -> HostBuilder {
+    Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+}
+
+/// The namespace of a peer, over such a host.
+pub(crate) fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
+    let host = builder.build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    subsystem.namespace(1).unwrap()
+}
+
+/// A peer that behaves so, and a host that is connected to it, and soon again.
+pub(crate) fn connected(behaviour: Behaviour) -> (Peer, Host, Subsystem) {
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = builder().build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    (peer, host, subsystem)
+}

@@ -1,0 +1,15 @@
+//! Set-up that tests, fuzzers and the laboratory share. Nothing that users install depends on it.
+//!
+//! [`Client`] is a scripted host, and [`Session`] the same without a socket: they speak the wire format
+//! and check little, so that their user can break every rule. [`peer`] is a scripted
+//! controller.
+
+mod client;
+pub mod fields;
+mod pdus;
+pub mod peer;
+mod session;
+
+pub use client::{Client, PATIENCE, dial};
+pub use pdus::{Found, Pdu, Pdus};
+pub use session::{Dialect, HOST_ID, Session, blocks, connect, connect_data, enable};
