@@ -14,7 +14,6 @@ mod common;
 mod discover;
 mod examples;
 mod exercisers;
-mod faults;
 mod hang;
 mod identify;
 mod knob_at;

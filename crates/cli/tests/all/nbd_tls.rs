@@ -7,7 +7,6 @@ use crate::common::attached::{Attached, have, succeeds};
 use crate::common::{Folder, Serving, code, pattern, program, run, stderr};
 use certificates::Authority;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -35,7 +34,6 @@ fn image(port: &str, certificates: &Path) -> [String; 3] {
 
 struct Bed {
     folder: Folder,
-    authority: Authority,
     server: PathBuf,
     client: PathBuf,
 }
@@ -48,7 +46,6 @@ impl Bed {
         let client = authority.issue("client", "client");
         Self {
             folder,
-            authority,
             server,
             client,
         }
@@ -102,43 +99,6 @@ fn unmodified_clients_copy_through_tls() {
 fn nested(image: &str) -> String {
     let options = image.split(',').map(|option| format!("file.{option}"));
     options.collect::<Vec<_>>().join(",")
-}
-
-#[test]
-fn clients_that_the_authority_does_not_know_are_refused() {
-    if !have(&["nbdinfo", "qemu-img", "openssl"]) {
-        return;
-    }
-    let bed = Bed::new();
-    let other = Authority::new(Path::new(&bed.folder.path("other")));
-    let strange = other.issue("client", "client");
-    let certificates = ["--tls-certificates", text(&bed.server), "--tls-verify-peer"];
-    let args = ["nbd", "--ram", "1M", "--listen", "127.0.0.1:0"];
-    let attached = Attached::start(&[&args[..], &certificates].concat());
-    let fails = |program: &str, args: &[&str]| {
-        let output = Command::new(program).args(args).output().unwrap();
-        assert!(!output.status.success(), "{program} {args:?}");
-    };
-    let plain = attached.uri.replace("nbds:", "nbd:");
-    fails("nbdinfo", &[&plain]);
-    fails("nbdinfo", &[&uri(&attached, &strange)]);
-    // Its own authority, and no certificate of a client.
-    let nameless = bed.authority.issue("nameless", "client");
-    for file in ["client-cert.pem", "client-key.pem"] {
-        std::fs::remove_file(nameless.join(file)).unwrap();
-    }
-    fails("nbdinfo", &[&uri(&attached, &nameless)]);
-    let port = attached.uri.rsplit_once(':').unwrap().1;
-    for certificates in [&strange, &nameless] {
-        let [object, credentials, image] = image(port, certificates);
-        fails(
-            "qemu-img",
-            &["info", "--image-opts", &object, &credentials, &image],
-        );
-    }
-    fails("qemu-img", &["info", &plain]);
-    succeeds("nbdinfo", &[&uri(&attached, &bed.client)]);
-    assert_eq!(attached.detach(), Some(0));
 }
 
 #[test]

@@ -358,46 +358,6 @@ fn a_file_that_disappears_is_served_until_the_end_and_one_that_is_cut_fails_read
     assert!(stderr(&again).contains(&path), "{}", stderr(&again));
 }
 
-/// Nothing that reads beyond the end finds zeroes there, and what is below it is served.
-#[test]
-fn a_file_that_is_cut_fails_all_that_reads_beyond_its_end() {
-    let folder = Folder::new();
-    let content = pattern(1, 64 * BLOCK);
-    let path = folder.write("disk", &content);
-    for block_size in ["512", "4096"] {
-        std::fs::write(&path, &content).unwrap();
-        let args = ["--listen", "127.0.0.1:0", "--file", &path];
-        let serving = Serving::start(&[&args[..], &["--block-size", block_size]].concat());
-        let (_host, subsystem) = connect(&serving);
-        let namespace = subsystem.namespace(1).unwrap();
-        let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        // In the middle of a block.
-        let end = 32 * BLOCK as u64 + 256;
-        other.set_len(end).unwrap();
-        let mut read = vec![0; 8 * BLOCK];
-        for first in [28, 32, 33, 56] {
-            let offset = first * BLOCK as u64;
-            let failed = [
-                namespace.read(offset, &mut read),
-                namespace.verify(offset, read.len() as u64),
-                namespace.compare(offset, &vec![0; 8 * BLOCK]),
-            ];
-            for (index, error) in failed.into_iter().enumerate() {
-                let error = error.expect_err("there is nothing to read");
-                let is_read = matches!(error, RequestError::Device(BlockError::ReadFailure));
-                // Before the end, what there is differs from zeroes.
-                let differs = matches!(error, RequestError::Device(BlockError::CompareFailure));
-                let may_differ = index == 2 && first == 28;
-                assert!(is_read || (may_differ && differs), "{first}: {error:?}");
-            }
-        }
-        namespace.read(24 * BLOCK as u64, &mut read).unwrap();
-        assert!(read == content[24 * BLOCK..32 * BLOCK]);
-        serving.signal("-TERM");
-        assert_eq!(serving.end().0, Some(0));
-    }
-}
-
 #[test]
 fn neither_a_pipe_nor_a_folder_is_waited_for() {
     let folder = Folder::new();

@@ -249,46 +249,6 @@ fn a_file_goes_from_a_device_to_one_of_another_name() {
     }
 }
 
-/// The file's device has another size than the one that grew with its namespace; replaced, it would
-/// have lost what was written.
-#[test]
-fn sighup_keeps_a_device_that_grew_through_the_interface() {
-    let folder = Folder::new();
-    let socket = folder.path("api.sock");
-    let api = format!("api = \"unix:{socket}\"");
-    let path = folder.write("s.toml", configuration(&["8M"], &api));
-    let mut serving = Serving::start(&["--config", &path]);
-    while !serving.line().starts_with("interface at ") {}
-    let address = serving.address().to_owned();
-    let nqn = "nqn.2026-11.io.example:disks";
-    let body = r#"{"size":"16M"}"#;
-    let grown = request(
-        UnixStream::connect(&socket).expect("the socket is there"),
-        &format!("PATCH /v1/subsystems/{nqn}/namespaces/1"),
-        body,
-    );
-    assert!(grown.starts_with("HTTP/1.1 200"), "{grown}");
-    // Beyond the size that the file says, and below it.
-    let content = common::pattern(5, 1 << 20);
-    let (input, output) = (folder.write("in", &content), folder.path("out"));
-    let ranges = ["0", "12M"];
-    for offset in ranges {
-        let write = ["write", &address, "--nqn", nqn, "--offset", offset];
-        code(&run(&[&write[..], &["--input", &input]].concat()), 0);
-    }
-    folder.write("s.toml", configuration(&["8M", "4M"], &api));
-    serving.signal("-HUP");
-    eventually("the file's new namespace appears", || {
-        namespaces(&address) == [(1, 16 << 20), (2, 4 << 20)]
-    });
-    for offset in ranges {
-        let read = ["read", &address, "--nqn", nqn, "--offset", offset];
-        let rest = ["--length", "1M", "--output", &output];
-        code(&run(&[&read[..], &rest].concat()), 0);
-        assert!(std::fs::read(&output).unwrap() == content, "at {offset}");
-    }
-}
-
 #[test]
 fn only_allowed_hosts_see_and_use_a_subsystem() {
     let folder = Folder::new();
@@ -366,69 +326,6 @@ fn each_problem_of_a_file_is_a_line_of_the_log() {
         });
         assert!(found.contains(" ERROR "), "{found}");
     }
-}
-
-/// A tenant that is `host`, with these permissions.
-fn tenant(host: &str, permissions: &str) -> String {
-    format!("[[tenants]]\nname = \"t\"\nhosts = [\"{host}\"]\npermissions = [{permissions}]\n")
-}
-
-#[test]
-fn sighup_changes_what_a_tenant_may_touch_while_others_go_on() {
-    let folder = Folder::new();
-    let (host, nqn) = (
-        "nqn.2026-11.io.example:tenant",
-        "nqn.2026-11.io.example:disks",
-    );
-    let base = configuration(&["8M"], "");
-    let path = folder.write(
-        "s.toml",
-        base.clone() + &tenant(host, "{ access = \"read\" }"),
-    );
-    let serving = Serving::start(&["--config", &path]);
-    let address = serving.address().to_owned();
-    let write = |host: &str, block: u64| {
-        let offset = (block * 4096).to_string();
-        let args = [
-            "write",
-            &address,
-            "--nqn",
-            nqn,
-            "--host-nqn",
-            host,
-            "--offset",
-            &offset,
-        ];
-        run_with_input(&args, &[7; 8192])
-    };
-    let refused = write(host, 0);
-    code(&refused, 2);
-    assert!(
-        stderr(&refused).contains("access denied"),
-        "{}",
-        stderr(&refused)
-    );
-    let other = "nqn.2026-11.io.example:other";
-    code(&write(other, 0), 0);
-    // Blocks 10 to 19, and nothing else.
-    let some = "{ first_block = 10, blocks = 10, access = \"read_write\" }";
-    folder.write("s.toml", base.clone() + &tenant(host, some));
-    serving.signal("-HUP");
-    eventually("the tenant may write", || write(host, 10).status.success());
-    code(&write(host, 18), 0);
-    code(&write(host, 19), 2);
-    code(&write(other, 19), 0);
-    // A second change counts as well, and the host is nobody.
-    let strict = format!("default_tenant = false\n{base}{}", tenant(other, some));
-    folder.write("s.toml", strict);
-    serving.signal("-HUP");
-    eventually("the host may not connect", || {
-        stderr(&write(host, 10)).contains("allow this host NQN")
-    });
-    code(&write(other, 10), 0);
-    serving.signal("-TERM");
-    let (code, errors) = serving.end();
-    assert_eq!(code, Some(0), "{errors}");
 }
 
 #[test]

@@ -158,23 +158,6 @@ fn a_key_that_needs_a_restart_differs_as_well() {
     );
 }
 
-/// A target over a file of 4 MiB, of which a namespace shows so much.
-fn shrinking_toml(folder: &Folder, name: &str, size: &str, more: &str) -> String {
-    let config = format!(
-        "listen = [\"127.0.0.1:0\"]\napi = \"unix:{}\"\ncores = [0]\n\
-         [devices.disk]\ntype = \"file\"\npath = \"{}\"\nsize = \"4M\"\n{more}\
-         [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
-         namespaces = [{{ nsid = 1, device = \"disk\", size = \"{size}\" }}]\n",
-        folder.path("api.sock"),
-        folder.path("disk"),
-    );
-    folder.write(name, config)
-}
-
-/// Zeroing fails.
-const FAILS: &str =
-    "fault = { seed = 1, rules = [{ operation = \"write_zeroes\", error = \"internal\" }] }\n";
-
 /// The content of the namespace, all of it.
 fn content(folder: &Folder, serving: &Serving) -> Vec<u8> {
     let out = folder.path("out");
@@ -183,84 +166,19 @@ fn content(folder: &Folder, serving: &Serving) -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-/// The given-up blocks were known to the process alone: the next one showed the old content.
-#[test]
-fn a_crash_after_a_shrink_brings_nothing_back() {
-    let folder = Folder::new();
-    folder.write("disk", vec![7; 4 << 20]);
-    let config = shrinking_toml(&folder, "target.toml", "4M", FAILS);
-    let (serving, api) = serve(&folder, &config);
-    let smaller = shrinking_toml(&folder, "smaller.toml", "1M", FAILS);
-    let apply = |config: &str| run(&["config", "apply", config, "--api", &api]);
-    code(&apply(&smaller), 0);
-    assert_eq!(content(&folder, &serving), vec![7; 1 << 20]);
-    let refused = apply(&config);
-    assert_ne!(refused.status.code(), Some(0));
-    let told = stderr(&refused);
-    assert!(
-        told.contains("cannot be zeroed from byte 1048576"),
-        "{told}"
-    );
-    code(
-        &apply(&shrinking_toml(&folder, "smallest.toml", "512K", FAILS)),
-        0,
-    );
-    serving.signal("-KILL");
-    drop(serving);
-
-    let config = shrinking_toml(&folder, "target.toml", "4M", "");
-    let (serving, api) = serve(&folder, &config);
-    assert_eq!(content(&folder, &serving), vec![7; 512 << 10]);
-    let larger = shrinking_toml(&folder, "larger.toml", "4M", "");
-    code(&run(&["config", "apply", &larger, "--api", &api]), 0);
-    let expected = [vec![7; 512 << 10], vec![0; 7 * (512 << 10)]].concat();
-    assert!(
-        content(&folder, &serving) == expected,
-        "old content is seen again"
-    );
-    let state = std::fs::read(folder.path("state.json")).unwrap();
-    let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
-    assert_eq!(state["erasing"], serde_json::json!([]));
-    serving.signal("-KILL");
-    drop(serving);
-}
-
-/// A file that says more than was in force: given-up blocks that it shows are zeroed before it is served.
-#[test]
-fn a_start_zeroes_given_up_blocks_that_it_shows() {
-    let folder = Folder::new();
-    folder.write("disk", vec![7; 4 << 20]);
-    let fails = shrinking_toml(&folder, "fails.toml", "4M", FAILS);
-    let smaller = shrinking_toml(&folder, "smaller.toml", "1M", FAILS);
-    let config = shrinking_toml(&folder, "target.toml", "4M", "");
-    let (serving, api) = serve(&folder, &fails);
-    code(&run(&["config", "apply", &smaller, "--api", &api]), 0);
-    let path = folder.path("state.json");
-    serving.signal("-KILL");
-    drop(serving);
-    let state = std::fs::read(&path).unwrap();
-    let mut state: serde_json::Value = serde_json::from_slice(&state).unwrap();
-    state["in_force"] = state["file"].clone();
-    std::fs::write(&path, state.to_string()).unwrap();
-    let (serving, _) = serve(&folder, &config);
-    let expected = [vec![7; 1 << 20], vec![0; 3 << 20]].concat();
-    assert!(
-        content(&folder, &serving) == expected,
-        "old content is seen again"
-    );
-    serving.signal("-KILL");
-    drop(serving);
-    // The state of a program that knew no such blocks is read as well.
-    state.as_object_mut().unwrap().remove("erasing").unwrap();
-    std::fs::write(&path, state.to_string()).unwrap();
-    drop(serve(&folder, &config));
-}
-
 /// It was taken for a device of the interface, outside of the folders for those.
 #[test]
 fn a_device_of_the_file_that_grew_is_served_again() {
     let folder = Folder::new();
-    let config = shrinking_toml(&folder, "target.toml", "4M", "create = true\n");
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\napi = \"unix:{}\"\ncores = [0]\n\
+         [devices.disk]\ntype = \"file\"\npath = \"{}\"\nsize = \"4M\"\ncreate = true\n\
+         [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+         namespaces = [{{ nsid = 1, device = \"disk\", size = \"4M\" }}]\n",
+        folder.path("api.sock"),
+        folder.path("disk"),
+    );
+    let config = folder.write("target.toml", config);
     let (serving, _) = serve(&folder, &config);
     let grown = request(
         UnixStream::connect(folder.path("api.sock")).unwrap(),

@@ -317,6 +317,8 @@ fn a_file_that_is_cut_behind_our_back_fails_to_read_and_never_reads_as_zeroes() 
                 "{blocks} at {lba}, {direct}"
             );
         }
+        let result = bench.send(Operation::Compare, 8, &[0; 8 * 512]);
+        assert_eq!(result, Err(BlockError::ReadFailure), "{direct}");
         bench.write(40, &[2; 512]).expect("a write makes it longer");
         assert_eq!(bench.read(40, 1), Ok(vec![2; 512]));
         bench.close();
