@@ -1,10 +1,9 @@
 //! The device contract, devices and layers, and the suite that each of them passes.
 
+#[cfg(test)]
+extern crate self as block;
+
 pub mod cache;
-#[cfg(any(test, feature = "testing"))]
-mod clocked_driver;
-#[cfg(any(test, feature = "testing"))]
-pub mod conformance;
 mod delay_queue;
 pub mod device;
 pub mod extents;
@@ -16,16 +15,15 @@ pub mod request;
 #[cfg(any(test, feature = "testing"))]
 mod skipped;
 mod submitter_memory;
+#[cfg(test)]
+mod suite_tests;
 #[cfg(any(test, feature = "testing"))]
 mod temporary;
-#[cfg(any(test, feature = "testing"))]
-mod test_device;
 #[cfg(test)]
-mod test_driver;
+#[path = "../../testing/src/device/mod.rs"]
+mod testing;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};
-#[cfg(any(test, feature = "testing"))]
-pub use clocked_driver::{Clock, ClockedDriver};
 pub use device::{
     CacheLife, Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit,
     SubmitExtents, check, check_extents,
@@ -39,5 +37,3 @@ pub use skipped::skipped;
 pub use submitter_memory::{Placed, SubmitterMemory};
 #[cfg(any(test, feature = "testing"))]
 pub use temporary::{Folder, temporary, temporary_folder};
-#[cfg(any(test, feature = "testing"))]
-pub use test_device::TestDevice;

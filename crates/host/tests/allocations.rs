@@ -6,13 +6,13 @@
 #[path = "all/setup/mod.rs"]
 mod setup;
 
-use block::conformance::Bench;
 use block::{Operation, Submit};
 use host::{Host, Switchboard, SwitchboardOptions};
 use reactor::placement::allowed_cores;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use switch::Knobs;
+use testing::device::conformance::Bench;
 use testing::peer::{Behaviour, NQN, Peer};
 
 thread_local! {

@@ -7,7 +7,6 @@ mod rings;
 #[path = "all/setup/mod.rs"]
 mod setup;
 
-use block::conformance::Bench;
 use block::{BlockError, Device as _, Operation, Submit};
 use host::{Switchboard, SwitchboardOptions};
 use reactor::placement::allowed_cores;
@@ -15,6 +14,7 @@ use reactor::uring::UringDriver;
 use rings::{break_ring, rings};
 use setup::{connect, driver, start, switched};
 use switch::{Class, Knobs};
+use testing::device::conformance::Bench;
 
 /// Reads 32 times at once, and counts those that the switchboard did not answer any more.
 fn round(bench: &mut Bench<UringDriver>) -> usize {

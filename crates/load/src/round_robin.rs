@@ -252,10 +252,10 @@ impl Channel for RoundRobinChannel {
 mod tests {
     use super::*;
     use crate::{Load, LoadOptions, run};
-    use block::TestDevice;
     use block::device::Ram;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
+    use testing::device::TestDevice;
 
     /// A channel of memory that counts its requests, and ends them on the turn after.
     #[derive(Debug)]

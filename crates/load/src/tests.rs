@@ -2,9 +2,7 @@
 
 use super::*;
 use block::device::{Flash, Ram};
-use block::{
-    BlockError, CacheOptions, Channel, Completion, Device, Operation, Request, Submit, TestDevice,
-};
+use block::{BlockError, CacheOptions, Channel, Completion, Device, Operation, Request, Submit};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use switch::Knobs;
 use switch::knobs::Polling;
+use testing::device::TestDevice;
 
 fn options() -> LoadOptions {
     LoadOptions {

@@ -9,7 +9,6 @@ mod common;
 
 use base::Nanos;
 use base::units::MIB;
-use block::TestDevice;
 use common::{BLOCK, Bed, Client, Dialect, io, namespace, pattern, target_with};
 use qos::cost::Price;
 use qos::curve::Point;
@@ -19,6 +18,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use switchyard_target::{DeviceQos, Limits, NamespaceOptions};
+use testing::device::TestDevice;
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);

@@ -2,9 +2,10 @@
 //!
 //! [`Client`] is a scripted host, and [`Session`] the same without a socket: they speak the wire format
 //! and check little, so that their user can break every rule. [`peer`] is a scripted
-//! controller.
+//! controller, and [`device`] has the suite of the device contract.
 
 mod client;
+pub mod device;
 pub mod fields;
 mod pdus;
 pub mod peer;

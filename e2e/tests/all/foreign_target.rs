@@ -3,7 +3,6 @@
 //! are cut, and the suite that every device passes.
 
 use anyhow::{Context as _, Result, ensure};
-use block::conformance::{Suite, run};
 use host::{Host, RemoteNamespace};
 use reactor::BufferClass;
 use reactor::uring::{Options, UringDriver};
@@ -18,6 +17,7 @@ use switchyard_e2e::guest::{
 };
 use switchyard_e2e::process::{DEFAULT_NQN, Digests, Remote};
 use switchyard_e2e::vm::past_emulation_faults;
+use testing::device::conformance::{Suite, run};
 
 /// Small blocks at depth, large ones that the target asks for by R2T, and a mix.
 const APPS: [&str; 2] = [

@@ -1,12 +1,12 @@
 //! The suite of all devices on block devices by ublk.
 
 use anyhow::{Context as _, Result, ensure};
-use block::conformance::{Suite, run};
 use block::device::{FileDevice, FileOptions};
 use reactor::uring::{Options, UringDriver};
 use std::path::PathBuf;
 use switchyard_e2e::guest::{Data, programs, run_ublk_suite};
 use switchyard_e2e::vm::past_emulation_faults;
+use testing::device::conformance::{Suite, run};
 
 /// Boots a guest that runs this program again, for each of its block devices.
 #[test]

@@ -4,13 +4,14 @@
 
 use base::{Nanos, Prng, Time};
 use block::device::Ram;
-use block::{Channel, Completion, Device, Operation, Request, Submit, TestDevice};
+use block::{Channel, Completion, Device, Operation, Request, Submit};
 use host::ReplayPolicy;
 use reactor::Context;
 use sim::storage::{Scenario, run};
 use sim::{NetworkFaults, Workload};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use testing::device::TestDevice;
 
 /// Which requests are late, and how late.
 #[derive(Clone, Copy, Debug)]

@@ -9,11 +9,11 @@ mod threads;
 mod wake_up;
 
 use super::*;
-use crate::conformance::{self, Bench, Suite};
 use crate::device::{FileDevice, FileOptions, Flash, Ram};
 use crate::layer::fault::FaultOperation;
 use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Stats};
-use crate::test_driver::driver;
+use crate::testing::conformance::{self, Bench, Suite};
+use crate::testing::driver;
 use crate::{Operation, PathDevice};
 use base::{Nanos, Prng};
 use reactor::uring::UringDriver;

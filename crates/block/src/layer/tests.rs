@@ -6,10 +6,11 @@ pub(crate) use stats::Stats;
 
 use super::fault::FaultOperation;
 use super::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
-use crate::conformance::Bench;
 use crate::device::Ram;
-use crate::test_driver::driver;
-use crate::{BlockError, Clock, Device, Operation, Submit};
+use crate::testing::Clock;
+use crate::testing::conformance::Bench;
+use crate::testing::driver;
+use crate::{BlockError, Device, Operation, Submit};
 use base::units::Lba;
 use base::{Nanos, Time};
 use reactor::Driver;

@@ -5,11 +5,11 @@ mod leaving;
 mod room;
 
 use super::*;
-use crate::conformance::{self, Bench, Suite};
 use crate::device::flash::Flash;
 use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
-use crate::test_driver::driver;
+use crate::testing::conformance::{self, Bench, Suite};
+use crate::testing::driver;
 use crate::{
     BlockError, Clock, ClockedDriver, Extents, Operation, Request, Submit, SubmitExtents,
     TestDevice,

@@ -342,7 +342,7 @@ fn attachments_with_clients_that_ask_for_nothing_take_no_processor_time() {
     let attached = Attached::start(&[&["vhost", "--socket", &socket][..], &target].concat());
     let disk = load::vhost::VhostDisk::connect(Path::new(&socket)).unwrap();
     let driver = UringDriver::new(&reactor::uring::Options::default()).unwrap();
-    let mut bench = block::conformance::Bench::open(driver, &disk).unwrap();
+    let mut bench = testing::device::conformance::Bench::open(driver, &disk).unwrap();
     bench.read(0, 1).unwrap();
     becomes_idle(&attached);
     bench.close();

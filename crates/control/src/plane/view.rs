@@ -271,6 +271,10 @@ mod tests {
             ..uring::Options::default()
         };
         let driver = || uring::UringDriver::new(&options).unwrap();
-        block::conformance::run(driver, &view, block::conformance::Suite::default());
+        testing::device::conformance::run(
+            driver,
+            &view,
+            testing::device::conformance::Suite::default(),
+        );
     }
 }

@@ -3,13 +3,13 @@
 use crate::mounts::{attach, ram, same};
 use crate::nbd_device::NbdDevice;
 use block::Device as _;
-use block::conformance::{Suite, run};
 use block::device::{FileDevice, FileOptions};
 use reactor::PollPolicy;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassRules;
 use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer};
+use testing::device::conformance::{Suite, run};
 
 const BYTES: u64 = 16 << 20;
 

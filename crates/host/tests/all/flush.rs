@@ -5,7 +5,6 @@ use crate::peer::{Behaviour, Mischief, NQN, Peer, connected};
 use crate::setup;
 use base::Nanos;
 use base::units::CoreId;
-use block::conformance::Bench;
 use block::{BlockError, CacheLife, Completion, Device as _, Operation, Submit};
 use host::{Host, Namespace, ReplayPolicy, RequestError, Subsystem};
 use host::{Switchboard, SwitchboardOptions, SwitchedNamespace};
@@ -14,6 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 use switch::{Knobs, Path};
+use testing::device::conformance::Bench;
 use wire::nvme::identify_controller::NvmIdentifyController;
 
 fn subsystem(cache_life: u64) -> (Peer, Host, Subsystem) {

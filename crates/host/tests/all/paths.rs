@@ -5,7 +5,6 @@ use crate::peer::{Behaviour, Mischief, NQN, Peer, builder, connect};
 use crate::setup;
 use base::Nanos;
 use base::units::Lba;
-use block::conformance::Bench;
 use block::{BlockError, Device as _, Operation, PathDevice, Request, Submit};
 use host::{Namespace, RequestError};
 use reactor::uring::UringDriver;
@@ -19,6 +18,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use switch::{Path, PathRules, PathSpec};
+use testing::device::conformance::Bench;
 
 const MIB: usize = 1 << 20;
 

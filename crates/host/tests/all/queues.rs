@@ -3,7 +3,6 @@
 use crate::peer::{Behaviour, Peer, connected};
 use crate::setup;
 use base::{Nanos, Time};
-use block::conformance::Bench;
 use block::{BlockError, Operation, Submit};
 use host::{Host, Phase, QueueOptions, RemoteNamespace, Subsystem, Switchboard};
 use host::{RequestError, SwitchboardOptions};
@@ -12,6 +11,7 @@ use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use switch::Knobs;
+use testing::device::conformance::Bench;
 use wire::nvme::Status;
 
 /// A controller that grants two queues.

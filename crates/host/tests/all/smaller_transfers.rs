@@ -4,7 +4,6 @@
 use crate::peer::{Behaviour, Peer, builder, connected};
 use crate::{peer, setup};
 use base::units::Lba;
-use block::conformance::Bench;
 use block::{BlockError, Completion, Device, Extent, Extents, Operation, PathDevice};
 use host::{Host, Queue, RemoteNamespace, Subsystem, Switchboard, SwitchboardOptions};
 use reactor::placement::allowed_cores;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use switch::{Class, Knobs, Path, PathRules};
+use testing::device::conformance::Bench;
 use wire::nvme::ExtentTerms;
 
 const BLOCKS: u32 = 128;

@@ -5,7 +5,6 @@ use crate::setup;
 use crate::setup::{NQN, connect, driver, namespace, switched};
 use base::units::{CoreId, Lba};
 use base::{Nanos, Time};
-use block::conformance::{Bench, Suite, run};
 use block::{Device, Operation, Request, Submit};
 use host::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 use reactor::placement::allowed_cores;
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use switch::{Class, Knobs};
 use target::RunningTarget;
+use testing::device::conformance::{Bench, Suite, run};
 
 /// A test that waits for longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,7 +2,6 @@
 
 use crate::peer::{Behaviour, NQN, Peer, builder};
 use crate::setup;
-use block::conformance::Bench;
 use block::{BlockError, Cache, CacheOptions, Device, PathDevice};
 use host::{Host, Phase, Subsystem, Switchboard, SwitchboardOptions, SwitchedNamespace};
 use reactor::placement::allowed_cores;
@@ -10,6 +9,7 @@ use reactor::uring::UringDriver;
 use std::sync::Arc;
 use std::time::Duration;
 use switch::{Class, Knobs, Path, PathRules};
+use testing::device::conformance::Bench;
 use wire::nvme::Status;
 
 const BUSY: Option<Status> = Some(Status::CONNECT_CONTROLLER_BUSY);

@@ -3,7 +3,6 @@
 use crate::peer::{Behaviour, connected};
 use crate::setup;
 use base::Nanos;
-use block::conformance::Bench;
 use block::{BlockError, Device, Operation, PathDevice, Submit};
 use host::{Switchboard, SwitchboardOptions};
 use reactor::placement::allowed_cores;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use switch::{Knobs, Path, PathRules};
+use testing::device::conformance::Bench;
 
 /// A test that waits for longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

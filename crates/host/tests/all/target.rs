@@ -3,7 +3,6 @@
 
 use crate::setup::{NQN, connect, driver, namespace, start, start_with};
 use base::units::{Lba, MIB};
-use block::conformance::{Bench, Suite, run};
 use block::device::Ram;
 use block::layer::{Fault, FaultEffect, FaultOptions, FaultRule};
 use block::{BlockError, Device, Extent, Extents, Operation};
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use switch::Path;
 use target::{Limits, NamespaceOptions};
+use testing::device::conformance::{Bench, Suite, run};
 
 fn conforms(block_bytes: u32, digests: bool, queues: u16) {
     let running = start(2);

@@ -4,12 +4,12 @@
 use crate::peer::{Behaviour, Mischief, Peer, builder, connected};
 use crate::{peer, setup};
 use block::BlockError;
-use block::conformance::Bench;
 use host::{RemoteNamespace, RequestError, Switchboard, SwitchboardOptions};
 use reactor::placement::allowed_cores;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use switch::Knobs;
+use testing::device::conformance::Bench;
 use wire::nvme::Status;
 use wire::nvme::identify::Cns;
 

@@ -3,12 +3,13 @@
 use super::*;
 use crate::run::{Load, LoadOptions, driver_options, plan_all};
 use base::Nanos;
+use block::Device;
 use block::device::Flash;
-use block::{Clock, ClockedDriver, Device};
 use reactor::uring::UringDriver;
 use reactor::{Driver, Service};
 use std::cell::Cell;
 use std::rc::Rc;
+use testing::device::{Clock, ClockedDriver};
 
 const THREADS: u64 = 8;
 

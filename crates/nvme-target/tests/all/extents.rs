@@ -9,12 +9,13 @@ use base::Time;
 use base::units::{Lba, MIB};
 use block::device::Flash;
 use block::layer::{Fault, FaultEffect, FaultOptions, FaultRule};
-use block::{BlockError, Channel, Completion as Done, Device, Request, Submit, TestDevice};
+use block::{BlockError, Channel, Completion as Done, Device, Request, Submit};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switchyard_target::limits::EXTENTS_MAX;
 use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
+use testing::device::TestDevice;
 use wire::nvme::identify::Cns;
 use wire::nvme::vendor::Extensions;
 use wire::nvme::{

@@ -4,12 +4,12 @@ use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io_on, pattern};
 use base::units::MIB;
 use block::Device;
-use block::TestDevice;
 use block::device::Ram;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use switchyard_target::{Limits, NamespaceOptions, Target, TargetError};
+use testing::device::TestDevice;
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// Options of namespace 2: memory with a volume of its own for each `uuid`.

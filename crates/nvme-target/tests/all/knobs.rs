@@ -5,7 +5,7 @@ use crate::common::{BLOCK, Bed, Client, eventually, io, namespace, pattern, targ
 use base::units::MIB;
 use base::{Nanos, Time};
 use block::layer::delay::{Delay, DelayOptions};
-use block::{Channel, Completion, Device, Request, Submit, TestDevice};
+use block::{Channel, Completion, Device, Request, Submit};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use switch::doorbell::{DoorbellCounters, Mode, Reason};
 use switch::knobs::Preset;
 use switch::{CaravanLimits, Class, Knobs};
 use switchyard_target::{Limits, TargetError};
+use testing::device::TestDevice;
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 #[test]

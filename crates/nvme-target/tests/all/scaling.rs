@@ -8,7 +8,7 @@ use crate::common::{
 };
 use base::Prng;
 use base::units::MIB;
-use block::{Channel, Completion, Request, Submit, TestDevice};
+use block::{Channel, Completion, Request, Submit};
 use reactor::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use switch::Knobs;
 use switch::thread_scaling::ThreadBounds;
 use switchyard_target::{Limits, Snapshot, SwitchStats};
+use testing::device::TestDevice;
 use wire::fabrics::property::Configuration;
 use wire::nvme::{IoOpcode, SglDescriptor};
 

@@ -6,7 +6,7 @@ use crate::common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern, ta
 use base::units::{CoreId, KIB, MIB};
 use base::{Nanos, Time};
 use block::layer::delay::{Delay, DelayOptions};
-use block::{BlockError, Channel, Completion, Device, Request, Submit, TestDevice};
+use block::{BlockError, Channel, Completion, Device, Request, Submit};
 use reactor::{BufferClass, Context};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use switchyard_target::{
     LATENCY_BOUNDS_NS, Limits, NamespaceSnapshot, RunningTarget, TargetOptions,
 };
+use testing::device::TestDevice;
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// A channel of RAM with room for two requests, each of which takes some turns of the core; a

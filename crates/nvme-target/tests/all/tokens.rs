@@ -10,7 +10,7 @@ use crate::common::{
 };
 use base::Nanos;
 use base::units::MIB;
-use block::{Channel, Request, Submit, TestDevice};
+use block::{Channel, Request, Submit};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenRate, Weight};
@@ -20,6 +20,7 @@ use switchyard_target::{
     DeviceQos, Limits, NamespaceOptions, OperationSnapshot, Others, SubsystemOptions, Target,
     TargetError, Tenancy, TenantEventKind, TenantOptions, TenantSnapshot, TenantStats,
 };
+use testing::device::TestDevice;
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::{Abort, Command, IoOpcode, Nqn, SglDescriptor, Status};

@@ -1,8 +1,9 @@
 //! Channels that are dropped while the kernel, or another thread, works on their transfers.
 
 use super::*;
-use crate::test_driver::holding_driver;
-use crate::{Channel, Clock, Request, Submit};
+use crate::testing::Clock;
+use crate::testing::holding_driver;
+use crate::{Channel, Request, Submit};
 use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver, IoSlice, Service as _, Wait};

@@ -1,8 +1,9 @@
 //! Write-backs that fail: a Flush reports each, and its page is written again.
 
 use super::*;
+use crate::testing::TestDevice;
 use crate::{CacheLife, Capabilities, Channel, DeviceError, Geometry};
-use crate::{Request, Submit, TestDevice};
+use crate::{Request, Submit};
 use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver};

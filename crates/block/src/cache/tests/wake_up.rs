@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::{Channel, Submit};
 use crate::request::{Completion, Request};
-use crate::test_device::TestDevice;
+use crate::testing::TestDevice;
 use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver as _, IoSlice};

@@ -1,8 +1,8 @@
 //! Files and block devices of this machine, with the kernel's driver.
 
 use super::{BufferedReason, FileDevice, FileOptions, IoMode, open as opening};
-use crate::conformance::{Bench, Suite, run};
-use crate::test_driver::driver;
+use crate::testing::conformance::{Bench, Suite, run};
+use crate::testing::driver;
 use crate::{BlockError, Device, DeviceError, Folder, LockedFile, Operation};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

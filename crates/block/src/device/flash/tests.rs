@@ -8,9 +8,9 @@
 )]
 
 use super::*;
-use crate::conformance::Bench;
-use crate::test_driver::driver;
-use crate::{Clock, ClockedDriver};
+use crate::testing::conformance::Bench;
+use crate::testing::driver;
+use crate::testing::{Clock, ClockedDriver};
 use base::{Nanos, Prng};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Runners that are dropped while the kernel works on requests of other threads.
 
 use super::*;
-use crate::test_driver::holding_driver;
+use crate::testing::holding_driver;
 use reactor::Wait;
 
 fn file() -> Arc<dyn Device> {

@@ -2,11 +2,12 @@
 #![allow(dead_code)] // No test uses all of it.
 
 use base::{Nanos, Time};
-use block::{Channel, Completion, Device, Request, Submit, TestDevice};
+use block::{Channel, Completion, Device, Request, Submit};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use testing::device::TestDevice;
 
 /// The gate of a device.
 #[derive(Debug, Default)]

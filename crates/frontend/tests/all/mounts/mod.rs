@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(dead_code)] // No test uses all of it.
 
-use block::{Channel, Device, Operation, Request, Submit, TestDevice};
+use block::{Channel, Device, Operation, Request, Submit};
 use reactor::{Completion, Context, OpNamespace};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use switch::{Class, PerClass};
 use switchyard_frontend::fuse::{Attachment, FuseError, Options};
+use testing::device::TestDevice;
 
 /// `O_DIRECT`, `O_DSYNC`: as the standard library takes them.
 pub(crate) const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();

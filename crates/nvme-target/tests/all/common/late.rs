@@ -3,14 +3,13 @@
 use super::{Bed, namespace, ram, run, target_with};
 use base::Time;
 use base::units::MIB;
-use block::{
-    Channel, Completion, Device, Extents, Operation, Request, Submit, SubmitExtents, TestDevice,
-};
+use block::{Channel, Completion, Device, Extents, Operation, Request, Submit, SubmitExtents};
 use reactor::Context;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use switchyard_target::{Limits, RunningTarget, Target};
+use testing::device::TestDevice;
 
 /// Blocks from here on answer at once.
 pub const QUICK: u64 = 1000;

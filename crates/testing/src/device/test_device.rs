@@ -1,6 +1,6 @@
 //! A device for tests of what is above devices.
 
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry};
+use block::device::{Capabilities, Channel, Device, DeviceError, Geometry};
 use reactor::Driver;
 use std::fmt;
 use std::sync::Arc;

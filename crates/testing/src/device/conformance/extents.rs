@@ -1,10 +1,10 @@
 //! Commands over many extents: each extent does what a request of its own would do.
 
 use super::{Bench, Suite};
-use crate::extents::{Extent, Extents};
-use crate::request::{BlockError, Operation};
 use base::Prng;
 use base::units::Lba;
+use block::extents::{Extent, Extents};
+use block::request::{BlockError, Operation};
 use reactor::Driver;
 
 const WRITE: Operation = Operation::Write { durable: false };

@@ -9,7 +9,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// A driver for one test.
-pub(crate) fn driver() -> UringDriver {
+///
+/// # Panics
+/// If the kernel forbids io_uring.
+#[must_use]
+pub fn driver() -> UringDriver {
     let class = |bytes, count| BufferClass { bytes, count };
     let options = Options {
         buffers: vec![
@@ -25,7 +29,7 @@ pub(crate) fn driver() -> UringDriver {
 
 /// Reads and writes read this empty pipe instead of their file.
 #[derive(Debug)]
-pub(crate) struct Hold(FileId);
+pub struct Hold(FileId);
 
 impl Replace for Hold {
     fn submit(&mut self, inner: &mut UringDriver, key: OpKey, op: Op) {
@@ -42,7 +46,11 @@ impl Replace for Hold {
 }
 
 /// A driver of which the kernel works on reads and writes until the writer is dropped.
-pub(crate) fn holding_driver() -> (PassThrough<Hold>, PipeWriter) {
+///
+/// # Panics
+/// If the kernel forbids io_uring, or has no file descriptors left.
+#[must_use]
+pub fn holding_driver() -> (PassThrough<Hold>, PipeWriter) {
     let (empty, writer) = std::io::pipe().expect("a pipe");
     let mut inner = driver();
     let file = OwnedFd::from(empty).into();

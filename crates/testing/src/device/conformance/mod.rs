@@ -11,13 +11,10 @@ mod extents;
 mod suite;
 mod workload;
 
-#[cfg(test)]
-mod tests;
-
 pub use bench::Bench;
 pub use suite::Suite;
 
-use crate::device::Device;
+use block::device::Device;
 use reactor::Driver;
 
 /// Checks everything that the contract says about `device`, which must have at least 64 blocks.

@@ -4,10 +4,10 @@
 //! asked for.
 
 use super::{Bench, Suite};
-use crate::device::Submit;
-use crate::request::{BlockError, Completion, Operation, Request};
 use base::Prng;
 use base::units::Lba;
+use block::device::Submit;
+use block::request::{BlockError, Completion, Operation, Request};
 use reactor::{Driver, IoSlice};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Our own devices and layers pass the suite, on the kernel's driver.
 
-use super::{Suite, run};
 use crate::device::{Flash, Null, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultOptions, Stats, Verify};
-use crate::test_driver::driver;
+use crate::testing::conformance::{Suite, run};
+use crate::testing::driver;
 use crate::{BlockError, Device, Geometry};
 use base::Nanos;
 use std::sync::Arc;

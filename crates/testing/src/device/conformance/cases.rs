@@ -1,10 +1,10 @@
 //! One case for each sentence of the device contract.
 
 use super::{Bench, Suite};
-use crate::device::Submit;
-use crate::request::{BlockError, Completion, Operation, Request};
 use base::Prng;
 use base::units::{Lba, MIB};
+use block::device::Submit;
+use block::request::{BlockError, Completion, Operation, Request};
 use reactor::{Driver, IoSlice, Memory, Region};
 use std::collections::BTreeSet;
 

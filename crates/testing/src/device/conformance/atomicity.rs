@@ -1,8 +1,8 @@
 //! Reads and writes of the same blocks at the same time: each block is found old or new.
 
 use super::Bench;
-use crate::device::Submit;
-use crate::request::{Completion, Operation};
+use block::device::Submit;
+use block::request::{Completion, Operation};
 use reactor::Driver;
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! A core that is run by hand: one driver, one channel, and calls that wait.
 
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
-use crate::extents::Extents;
-use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Time};
+use block::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use block::extents::Extents;
+use block::request::{BlockError, Completion, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Wait};
 use std::collections::VecDeque;
 
