@@ -290,6 +290,8 @@ fn a_wrong_data_digest_fails_the_command() {
             "{pdu:?}: {status}"
         );
         assert!(!status.dnr(), "{pdu:?}: it may well succeed the next time");
-        assert!(queue.read(0, 1).0.status.is_success(), "{pdu:?}");
+        let (completion, data) = queue.read(0, 1);
+        assert!(completion.status.is_success(), "{pdu:?}");
+        assert_eq!(data, [0; BLOCK], "{pdu:?}: damaged data was written");
     }
 }

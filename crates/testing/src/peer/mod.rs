@@ -40,46 +40,18 @@ pub const BLOCK: usize = 512;
 /// What the controller does wrong, once, instead of answering an I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mischief {
-    /// A completion for a command that is not outstanding.
-    UnknownCommand,
-    /// Data for a command that is not outstanding.
-    UnknownData,
-    /// Data beyond the end of what was asked for.
-    DataBeyond,
-    /// Data that does not start at zero.
-    DataGap,
     /// The same data twice.
     DataTwice,
     /// Data in answer to a write.
     DataForWrite,
     /// Success without all data.
     DataMissing,
-    /// SUCCESS with half of the data.
-    EarlySuccess,
-    /// SUCCESS without LAST_PDU.
-    SuccessWithoutLast,
-    /// An R2T beyond the end of the data.
-    TransferBeyond,
-    /// An R2T for nothing.
-    TransferEmpty,
     /// The same R2T again and again.
     TransferAgain,
     /// An R2T for a read.
     TransferForRead,
     /// R2Ts of one block each, all at once.
     TransferFlood,
-    /// A header of the wrong length.
-    HeaderLength,
-    /// A PDU that only hosts send.
-    HostPdu,
-    /// A PDU type that does not exist.
-    NoSuchType,
-    /// A second ICResp.
-    SecondIcResp,
-    /// A PDU length that does not fit.
-    PduLength,
-    /// A data offset inside of the header.
-    DataOffset,
     /// Success of a write after an R2T for this part of its data; none where that is empty.
     SuccessAfter { offset: u32, length: u32 },
     /// A termination request.
