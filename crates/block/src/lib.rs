@@ -21,6 +21,7 @@ mod suite_tests;
 mod temporary;
 #[cfg(test)]
 #[path = "../../testing/src/device/mod.rs"]
+#[allow(dead_code, unreachable_pub)] // Public for other crates, in `testing`.
 mod testing;
 
 pub use cache::{Cache, CacheOptions, CacheSnapshot};

@@ -2,7 +2,7 @@
 
 use crate::device::{Flash, Null, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultOptions, Stats, Verify};
-use crate::testing::conformance::{Suite, run};
+use crate::testing::conformance::{Bench, Suite, run};
 use crate::testing::driver;
 use crate::{BlockError, Device, Geometry};
 use base::Nanos;
@@ -124,7 +124,7 @@ fn devices_of_impossible_sizes_are_refused() {
 #[test]
 fn resized_memory_keeps_its_content_and_grows_by_zeroes() {
     let device = Ram::new(1 << 20, 512).expect("a small device");
-    let mut bench = super::Bench::open(driver(), &device).expect("it opens");
+    let mut bench = Bench::open(driver(), &device).expect("it opens");
     let (first, last) = (vec![1; 512], vec![2; 512]);
     bench.write(0, &first).expect("within the device");
     bench.write(2047, &last).expect("within the device");
@@ -137,14 +137,14 @@ fn resized_memory_keeps_its_content_and_grows_by_zeroes() {
             blocks: 4096
         }
     );
-    let mut bench = super::Bench::open(driver, &device).expect("it opens");
+    let mut bench = Bench::open(driver, &device).expect("it opens");
     assert_eq!(bench.read(0, 1), Ok(first.clone()));
     assert_eq!(bench.read(2047, 1), Ok(last));
     assert_eq!(bench.read(2048, 8), Ok(vec![0; 4096]));
     let driver = bench.close();
     device.resize(2047).expect("a little less");
     device.resize(4096).expect("and back");
-    let mut bench = super::Bench::open(driver, &device).expect("it opens");
+    let mut bench = Bench::open(driver, &device).expect("it opens");
     assert_eq!(bench.read(0, 1), Ok(first));
     assert_eq!(
         bench.read(2047, 1),
@@ -161,11 +161,11 @@ fn resized_memory_keeps_its_content_and_grows_by_zeroes() {
 fn erased_memory_reads_as_zeroes_also_where_its_content_is_checked() {
     let ram = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
     let device = Verify::new(ram).expect("few blocks");
-    let mut bench = super::Bench::open(driver(), &device).expect("it opens");
+    let mut bench = Bench::open(driver(), &device).expect("it opens");
     bench.write(0, &[1; 16 * 512]).expect("within the device");
     let driver = bench.close();
     device.erase(512, 14 * 512).expect("within the device");
-    let mut bench = super::Bench::open(driver, &device).expect("it opens");
+    let mut bench = Bench::open(driver, &device).expect("it opens");
     assert_eq!(bench.read(0, 1), Ok(vec![1; 512]));
     assert_eq!(bench.read(1, 14), Ok(vec![0; 14 * 512]));
     assert_eq!(bench.read(15, 1), Ok(vec![1; 512]));
@@ -174,7 +174,7 @@ fn erased_memory_reads_as_zeroes_also_where_its_content_is_checked() {
     device
         .erase(15 * 512 + 100, 412)
         .expect("within the device");
-    let mut bench = super::Bench::open(driver, &device).expect("it opens");
+    let mut bench = Bench::open(driver, &device).expect("it opens");
     let expected = [vec![1; 100], vec![0; 412]].concat();
     assert_eq!(bench.read(15, 1), Ok(expected));
     bench.close();

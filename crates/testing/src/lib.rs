@@ -7,10 +7,12 @@
 mod client;
 pub mod device;
 pub mod fields;
+mod helpers;
 mod pdus;
 pub mod peer;
 mod session;
 
 pub use client::{Client, PATIENCE, dial};
+pub use helpers::{eventually, own_address, pattern};
 pub use pdus::{Found, Pdu, Pdus};
 pub use session::{Dialect, HOST_ID, Session, blocks, connect, connect_data, enable};

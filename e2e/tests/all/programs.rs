@@ -3,7 +3,6 @@
 
 use anyhow::{Context as _, Result, ensure};
 use std::io::Write as _;
-use std::net::Ipv4Addr;
 use std::process::Command;
 use switchyard_e2e::library::{Checks, Library, tokio_example};
 use switchyard_e2e::limits::COMMAND_DEADLINE;
@@ -116,7 +115,7 @@ fn goes_on_when_its_target_is_killed(name: &str) -> Result<()> {
     let file = cache_directory("programs")?.join(format!("{name}.disk"));
     std::fs::File::create(&file)?.set_len(16 << 20)?;
     let file = file.to_str().context("the path is text")?;
-    let listen = format!("{}:0", own_address());
+    let listen = testing::own_address();
     let mut target = Serve::start_with(&["--listen", &listen, "--file", file])?;
     let address = target.address().to_string();
 
@@ -133,13 +132,6 @@ fn goes_on_when_its_target_is_killed(name: &str) -> Result<()> {
     ensure!(text.contains("verified"), "{text}");
     target.stop()?;
     Ok(())
-}
-
-/// A loopback address that no other process uses, so that none takes a port of a target that was
-/// killed: what connects comes from 127.0.0.1.
-fn own_address() -> Ipv4Addr {
-    // A process's number has at most 22 bits.
-    Ipv4Addr::from_bits(0x7f01_0000 + std::process::id())
 }
 
 /// A program that works until its input says that it is enough.

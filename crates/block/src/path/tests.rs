@@ -10,10 +10,8 @@ use crate::device::{FileDevice, FileOptions, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule};
 use crate::testing::conformance::{self, Bench, Suite};
 use crate::testing::driver;
-use crate::{
-    BlockError, Clock, ClockedDriver, Extents, Operation, Request, Submit, SubmitExtents,
-    TestDevice,
-};
+use crate::testing::{Clock, ClockedDriver, TestDevice};
+use crate::{BlockError, Extents, Operation, Request, Submit, SubmitExtents};
 use base::units::{Lba, MIB};
 use base::{Nanos, Prng, Time};
 use reactor::{Context, IoSlice};

@@ -22,6 +22,7 @@ use switch::{Class, PerClass};
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
 use testing::device::conformance::{Bench, Suite, run};
+use testing::eventually;
 use vhost::VhostBackend as _;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::vhost_user::message::FrontendReq;
@@ -33,15 +34,6 @@ fn slow(latency: Nanos) -> DelayOptions {
         read: latency,
         write: latency,
         ..DelayOptions::default()
-    }
-}
-
-/// Waits for what comes soon.
-fn wait_until(come: impl Fn() -> bool) {
-    let by = Instant::now() + Duration::from_secs(60);
-    while !come() {
-        assert!(Instant::now() < by, "it did not come");
-        std::thread::yield_now();
     }
 }
 
@@ -499,7 +491,7 @@ fn a_front_end_that_goes_with_requests_under_way_is_waited_for() {
     }
     let begun = Instant::now();
     guest.publish();
-    wait_until(|| server.counts()[Class::Throughput].begun == 8);
+    eventually("it comes", || server.counts()[Class::Throughput].begun == 8);
     drop(guest);
     // The next one is not served before they are finished.
     let (_disk, mut bench) = bench(server.socket());
@@ -634,7 +626,7 @@ fn requests_under_way_end_with_the_server() {
     let request = bench.request(Operation::Read, 0, 1);
     assert!(matches!(bench.submit(request), Submit::Queued));
     bench.turn(Nanos::ZERO);
-    wait_until(|| server.counts()[Class::Throughput].begun > 0);
+    eventually("it comes", || server.counts()[Class::Throughput].begun > 0);
     drop(server);
     assert_eq!(bench.wait().result, Ok(()));
 }

@@ -7,19 +7,11 @@ use load::vhost::ring::Data;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use switch::Class;
 use switchyard_frontend::vhost::{NoteWriters, Succession, VhostOptions, VhostServer, Writers};
+use testing::eventually;
 use vhost::VhostBackend as _;
-
-/// Waits for what comes soon.
-fn wait_until(come: impl Fn() -> bool) {
-    let by = Instant::now() + Duration::from_secs(60);
-    while !come() {
-        assert!(Instant::now() < by, "it did not come");
-        std::thread::yield_now();
-    }
-}
 
 fn begun(server: &VhostServer) -> u64 {
     server.counts()[Class::Throughput].begun
@@ -50,12 +42,12 @@ fn a_queue_stops_although_its_device_does_not_answer() {
         guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
         guest.ring.add(1, IN, 0, 8, Data::In(4096));
         guest.publish();
-        wait_until(|| gate.waiting() == 2);
+        eventually("it comes", || gate.waiting() == 2);
         assert_eq!(guest.stop(), 2);
         // What the device has still writes the block before the repetition does.
         guest.ring.put(0, 0, &[2; 4096]);
         guest.start(2);
-        wait_until(|| gate.waiting() == 3);
+        eventually("it comes", || gate.waiting() == 3);
         assert!(!guest.ring.has_used());
         gate.open();
         assert_eq!(guest.answers(2), [OK; 2], "{is_tracked}");
@@ -161,7 +153,7 @@ fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
     guest.ring.put(0, 0, &[1; 4096]);
     guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
     guest.publish();
-    wait_until(|| gate.waiting() == 1);
+    eventually("it comes", || gate.waiting() == 1);
     guest.take_record();
     // Its own controllers have one of these identifiers, for another host.
     let (second, ends) = Controllers::new(2, &[(4, 7)]);
@@ -178,9 +170,9 @@ fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
     assert_eq!(begun(&server), 2, "the reads");
     // The write that the target had still. A back end that is killed answers nothing, which this one does
     // not either once it has given its machine up.
-    wait_until(|| !killed.is_connected());
+    eventually("it comes", || !killed.is_connected());
     gate.open();
-    wait_until(|| gate.waiting() == 0);
+    eventually("it comes", || gate.waiting() == 0);
     second.has_ended.store(true, Ordering::SeqCst);
     assert_eq!(guest.answers(2), [OK; 2]);
     assert_eq!(block(&mut guest, 0), 2);

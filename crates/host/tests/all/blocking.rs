@@ -7,13 +7,8 @@ use rustix::net::{AddressFamily, SocketType, getsockname, socket};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use testing::pattern;
 use wire::nvme::identify_controller::NvmIdentifyController;
-
-fn pattern(length: usize, seed: u8) -> Vec<u8> {
-    (0..length)
-        .map(|i| (i / 7) as u8 ^ (i as u8).wrapping_mul(seed))
-        .collect()
-}
 
 #[test]
 fn what_was_written_is_read_however_it_travels() {
@@ -67,7 +62,7 @@ fn what_was_written_is_read_however_it_travels() {
                 1024 * kib,
                 3 * 1024 * kib,
             ] {
-                let data = pattern(length, number as u8 | 1);
+                let data = pattern(number as u64 | 1, length);
                 namespace.write(512, &data).unwrap();
                 assert_eq!(peer.memory()[512..512 + length], data, "variant {number}");
                 let mut back = vec![0; length];
@@ -91,7 +86,7 @@ fn the_other_commands_work() {
         },
     );
     let namespace = connect(&peer, builder());
-    let data = pattern(8192, 3);
+    let data = pattern(3, 8192);
     namespace.write_durable(0, &data).unwrap();
     namespace.flush().unwrap();
     namespace.compare(0, &data).unwrap();
@@ -126,13 +121,13 @@ fn commands_are_as_long_as_the_controller_says() {
             ..Behaviour::default()
         },
     );
-    peer.fill(&pattern(1 << 20, 5));
+    peer.fill(&pattern(5, 1 << 20));
     let namespace = connect(&peer, builder());
     namespace.verify(0, 1 << 20).unwrap();
     namespace.write_zeroes(512, 100 * 512).unwrap();
     namespace.discard(512 << 10, 50 * 512).unwrap();
     let memory = peer.memory();
-    let before = pattern(1 << 20, 5);
+    let before = pattern(5, 1 << 20);
     let zeroed = 512..101 * 512;
     let discarded = (512 << 10)..(512 << 10) + 50 * 512;
     for (at, (now, then)) in memory.iter().zip(&before).enumerate() {
@@ -159,7 +154,7 @@ fn commands_that_were_lost_are_as_long_as_the_next_controller_says() {
             ..Behaviour::default()
         };
         let peer = Peer::start(1 << 20, behaviour);
-        peer.fill(&pattern(1 << 20, 5));
+        peer.fill(&pattern(5, 1 << 20));
         let namespace = connect(&peer, builder());
         std::thread::scope(|scope| {
             let done = scope.spawn(|| operation(&namespace));
@@ -176,7 +171,7 @@ fn commands_that_were_lost_are_as_long_as_the_next_controller_says() {
             peer.cut_all();
             done.join().unwrap().unwrap();
         });
-        let mut expected = pattern(1 << 20, 5);
+        let mut expected = pattern(5, 1 << 20);
         if writes {
             expected[..ALL as usize].fill(0);
         }
@@ -339,7 +334,7 @@ fn many_threads_share_a_namespace() {
             let namespace = namespace.clone();
             scope.spawn(move || {
                 for round in 0..50_u8 {
-                    let data = pattern(4096, round | 1);
+                    let data = pattern(u64::from(round) | 1, 4096);
                     namespace.write(thread * 4096, &data).unwrap();
                     let mut back = vec![0; 4096];
                     namespace.read(thread * 4096, &mut back).unwrap();
@@ -357,7 +352,7 @@ fn a_queue_of_ones_own_reads_and_writes() {
     let mut queue = namespace.queue(16).unwrap();
     for tag in 0..16 {
         queue
-            .write(tag, tag * 4096, &pattern(4096, tag as u8 | 1))
+            .write(tag, tag * 4096, &pattern(tag | 1, 4096))
             .unwrap();
     }
     assert!(queue.write(99, 0, &[0; 512]).is_err(), "the queue is full");
@@ -375,7 +370,7 @@ fn a_queue_of_ones_own_reads_and_writes() {
         for completion in queue.wait(4).unwrap() {
             let data = completion.data.unwrap();
             let tag = completion.tag as u8;
-            assert_eq!(data.bytes().unwrap(), pattern(4096, tag | 1));
+            assert_eq!(data.bytes().unwrap(), pattern(u64::from(tag) | 1, 4096));
         }
     }
 }

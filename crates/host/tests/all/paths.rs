@@ -19,6 +19,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use switch::{Path, PathRules, PathSpec};
 use testing::device::conformance::Bench;
+use testing::pattern;
 
 const MIB: usize = 1 << 20;
 
@@ -29,21 +30,17 @@ fn open(peer: &Peer, path: Path) -> Namespace {
     connect(peer, builder().path(path))
 }
 
-fn pattern(length: usize, seed: u8) -> Vec<u8> {
-    (0..length).map(|i| (i / 5) as u8 ^ seed).collect()
-}
-
 /// Writes, reads and the rest, in an area of 4 MiB of the thread's own.
 fn use_area(namespace: &Namespace, area: usize) {
     let start = (area * 4 * MIB) as u64;
     for length in [512, 4096, 65536, 3 * MIB] {
-        let data = pattern(length, area as u8 + 1);
+        let data = pattern(area as u64 + 1, length);
         namespace.write(start, &data).unwrap();
         let mut back = vec![0; length];
         namespace.read(start, &mut back).unwrap();
         assert!(back == data, "area {area}, {length} bytes");
     }
-    let data = pattern(2 * MIB + 512, 77);
+    let data = pattern(77, 2 * MIB + 512);
     let (first, second) = data.split_at(100);
     let parts = [IoSlice::new(first), IoSlice::new(second)];
     namespace.write_vectored(start, &parts, true).unwrap();

@@ -10,4 +10,4 @@ mod test_driver;
 
 pub use clocked_driver::{Clock, ClockedDriver};
 pub use test_device::TestDevice;
-pub use test_driver::{Hold, driver, holding_driver};
+pub use test_driver::{driver, holding_driver};

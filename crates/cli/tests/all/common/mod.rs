@@ -8,13 +8,10 @@ pub mod attaching;
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::Ipv4Addr;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+pub use testing::{eventually, own_address, pattern};
 
 pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 
@@ -155,26 +152,6 @@ pub fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}{}", stdout(output), stderr(output)))
 }
 
-/// Where a target listens that is started again at the same port: a loopback address that nothing
-/// else uses. Otherwise another test's listener, or an attempt to connect to the killed target,
-/// which comes from 127.0.0.1 and the same range of ports, may have taken the port meanwhile.
-///
-/// An abstract socket of the address's name, which this process keeps, tells other processes of tests
-/// that the address is taken.
-pub fn own_address() -> String {
-    static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
-    let first = std::process::id().wrapping_mul(64);
-    for number in first.. {
-        let host = Ipv4Addr::from_bits(0x7f80_0000 | number & 0x3f_ffff);
-        let name = UnixAddr::from_abstract_name(format!("switchyard-test-{host}"));
-        if let Ok(taken) = UnixListener::bind_addr(&name.expect("it is short")) {
-            TAKEN.lock().unwrap().push(taken);
-            return format!("{host}:0");
-        }
-    }
-    unreachable!("there are addresses for four million tests")
-}
-
 /// `switchyard serve`, killed when dropped.
 pub struct Serving {
     child: Child,
@@ -278,22 +255,6 @@ impl Drop for Serving {
     }
 }
 
-/// Tries until it holds.
-#[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let mut waited = Duration::ZERO;
-    loop {
-        let began = Instant::now();
-        if holds() {
-            return;
-        }
-        assert!(waited < PATIENCE, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-        // A test that stands still for a while, with all that it started, has not waited.
-        waited += began.elapsed().min(Duration::from_secs(1));
-    }
-}
-
 /// A folder of a test's own, removed when dropped.
 pub struct Folder(block::Folder);
 
@@ -362,13 +323,6 @@ pub fn serve_by_tokens(
     let mut serving = Serving::start(&["--config", &file]);
     while !serving.line().starts_with("interface at ") {}
     (serving, socket)
-}
-
-/// Bytes that look random and are the same for the same seed.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    base::Prng::from_seed(seed).fill(&mut bytes);
-    bytes
 }
 
 /// Returns the number to send a signal of a process to. ThreadSanitizer keeps a signal back until

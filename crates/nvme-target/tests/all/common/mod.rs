@@ -1,6 +1,11 @@
 //! A host made by hand, for tests: it speaks the wire format over a blocking socket and checks
 //! nothing by itself, so that a test can also break every rule.
-#![allow(dead_code, unreachable_pub, missing_debug_implementations)] // Each file uses a part.
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    missing_debug_implementations
+)] // Each file uses a part.
 #![allow(
     clippy::cast_possible_truncation,
     reason = "sizes in tests are small and chosen by the test"
@@ -18,12 +23,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use switch::Class;
 use switchyard_target::{
     DeviceQos, Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
 };
-pub use testing::{Dialect, HOST_ID, Pdu};
+pub use testing::{Dialect, HOST_ID, Pdu, eventually, pattern};
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
 use wire::nvme::feature::FeatureId;
@@ -451,24 +455,6 @@ pub fn io_on(nsid: u32, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
 /// A Fabrics command of a type.
 pub fn fabrics(kind: FabricsType) -> Command {
     Command::new_fabrics(kind, 0)
-}
-
-/// Bytes that tell where they belong.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut data = vec![0; length];
-    base::Prng::from_seed(seed).fill(&mut data);
-    data
-}
-
-/// Waits for something that is bound to happen.
-pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if happened() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what} did not happen within a minute");
 }
 
 /// The next answer to a read of the queue, whichever it is: its command, and its data.
