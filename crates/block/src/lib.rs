@@ -1,4 +1,5 @@
-//! The device contract, devices and layers, and the suite that each of them passes.
+//! The device contract, devices and layers. The suite that each of them passes is in the crate
+//! `testing`.
 
 #[cfg(test)]
 extern crate self as block;

@@ -1,5 +1,4 @@
-//! The laboratory: figures, limits, peers of other protocols, hostile loads, and runs with faults by
-//! seed.
+//! The laboratory: figures, limits, hostile loads, and runs with faults by seed.
 //!
 //! It measures the stack and is no part of it: no other crate depends on this one. What it measures
 //! runs in processes of its own ([`process`]), of the program `switchyard`.

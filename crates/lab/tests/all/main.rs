@@ -6,4 +6,5 @@ mod curves;
 mod figure;
 mod hostile;
 mod limit;
+mod measured;
 mod sim;
