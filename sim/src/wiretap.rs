@@ -5,9 +5,10 @@
 //! is sent before its receiver acts on it, so whatever is over here is over for both.
 
 use std::collections::BTreeMap;
+use testing::IoCommand;
 use wire::fabrics::{Connect, FabricsCommand};
 use wire::nvme::sgl::DataPointer;
-use wire::nvme::{Command, Completion, IoCommand, IoOpcode, Status};
+use wire::nvme::{Command, Completion, IoOpcode, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
 use wire::tcp::{C2hData, Event, H2cData, IcReq, IcResp, PduHeader, R2t};

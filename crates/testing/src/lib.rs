@@ -8,11 +8,13 @@ mod client;
 pub mod device;
 pub mod fields;
 mod helpers;
+mod io_command;
 mod pdus;
 pub mod peer;
 mod session;
 
 pub use client::{Client, PATIENCE, dial};
 pub use helpers::{eventually, own_address, pattern};
+pub use io_command::{IoCommand, parse_ranges};
 pub use pdus::{Found, Pdu, Pdus};
 pub use session::{Dialect, HOST_ID, Session, blocks, connect, connect_data, enable};

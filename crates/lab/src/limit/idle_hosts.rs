@@ -8,7 +8,7 @@
 use crate::peer::Peer;
 use anyhow::{Context as _, Result};
 use testing::Client;
-use wire::nvme::{AdminCommand, IoCommand};
+use wire::nvme::{AdminCommand, IoOpcode};
 
 /// I/O queues of each controller, at most; eight controllers make a thousand connections.
 const QUEUES_MAX: u16 = 124;
@@ -58,7 +58,7 @@ impl IdleHosts {
         for (number, (id, queue)) in (1..).zip(&mut self.queues) {
             let command = match id {
                 0 => AdminCommand::KeepAlive.encode(0),
-                _ => IoCommand::Flush { nsid: 1 }.encode(0),
+                _ => testing::blocks(IoOpcode::FLUSH, 1, 0, 1),
             };
             queue
                 .succeed(command, &[])

@@ -53,7 +53,7 @@ impl Connection {
                 self.done(cid)
             }
             IoCommand::DatasetManagement(dsm) => {
-                let ranges = dsm.parse_ranges(capsule).unwrap();
+                let ranges = parse_ranges(&dsm, capsule).unwrap();
                 for range in ranges {
                     let start = range.slba as usize * BLOCK;
                     let end = start + range.blocks as usize * BLOCK;
@@ -125,7 +125,7 @@ impl Connection {
             IoCommand::WriteZeroes(zeroes) => beyond(lengths.wzsl, zeroes.blocks),
             IoCommand::Verify(verify) => beyond(lengths.vsl, verify.blocks),
             IoCommand::DatasetManagement(dsm) => {
-                let ranges = dsm.parse_ranges(capsule).unwrap();
+                let ranges = parse_ranges(dsm, capsule).unwrap();
                 let max = lengths.dmrsl;
                 max > 0 && ranges.into_iter().any(|range| range.blocks > max)
             }

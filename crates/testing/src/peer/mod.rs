@@ -13,7 +13,7 @@ mod admin;
 mod io;
 mod mischief;
 
-use crate::fields;
+use crate::{IoCommand, fields, parse_ranges};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,8 +25,7 @@ use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::{
-    Abort, Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, IoCommand, LbaCommand,
-    Status,
+    Abort, Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, LbaCommand, Status,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{

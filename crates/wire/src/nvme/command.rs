@@ -13,8 +13,8 @@ use crate::nvme::status::Status;
 
 /// A command, as it is on the wire. `[NVMe Base 2.0 §3.3.3.1]`
 ///
-/// Every 64 bytes are a `Command`; whether they make sense is for [`crate::nvme::AdminCommand`],
-/// [`crate::nvme::IoCommand`] and [`crate::fabrics::FabricsCommand`] to say.
+/// Every 64 bytes are a `Command`; [`crate::nvme::AdminCommand`], [`LbaCommand`](crate::nvme::LbaCommand)
+/// and [`crate::fabrics::FabricsCommand`] give them a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Command([u8; COMMAND_BYTES]);
 

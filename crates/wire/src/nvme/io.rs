@@ -6,9 +6,7 @@
 use crate::bytes::{low16, u32_at, u64_at};
 use crate::limits::{BLOCKS_PER_COMMAND_MAX, DATASET_RANGES_MAX};
 use crate::nvme::command::Command;
-use crate::nvme::extents::ExtentsCommand;
 use crate::nvme::opcode::IoOpcode;
-use crate::nvme::status::Status;
 
 /// A command on a run of logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -170,22 +168,6 @@ impl DatasetManagement {
     pub const fn data_bytes(&self) -> usize {
         self.ranges as usize * DatasetRange::SIZE
     }
-
-    /// The ranges in the command's data.
-    ///
-    /// # Errors
-    ///
-    /// Data SGL Length Invalid when the data is shorter than the list.
-    pub fn parse_ranges<'a>(
-        &self,
-        data: &'a [u8],
-    ) -> Result<impl ExactSizeIterator<Item = DatasetRange> + 'a, Status> {
-        let list = data
-            .get(..self.data_bytes())
-            .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
-        let (ranges, _) = list.as_chunks();
-        Ok(ranges.iter().map(DatasetRange::parse))
-    }
 }
 
 /// One range of Dataset Management. `[NVMe NVM 1.0 §3.2.3.1]`
@@ -219,86 +201,5 @@ impl DatasetRange {
         out[4..8].copy_from_slice(&self.blocks.to_le_bytes());
         out[8..].copy_from_slice(&self.slba.to_le_bytes());
         out
-    }
-}
-
-/// A command on an I/O queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IoCommand {
-    /// Read.
-    Read(LbaCommand),
-    /// Write.
-    Write(LbaCommand),
-    /// Compare.
-    Compare(LbaCommand),
-    /// Verify: read, but move nothing.
-    Verify(LbaCommand),
-    /// Write Zeroes.
-    WriteZeroes(LbaCommand),
-    /// Flush what was acknowledged before to the medium.
-    Flush {
-        /// NSID; may be the broadcast value.
-        nsid: u32,
-    },
-    /// Dataset Management.
-    DatasetManagement(DatasetManagement),
-    /// Read Extents, an extension of ours.
-    ReadExtents(ExtentsCommand),
-    /// Write Extents, an extension of ours.
-    WriteExtents(ExtentsCommand),
-}
-
-impl IoCommand {
-    /// Reads an I/O command other than a Fabrics command.
-    ///
-    /// # Errors
-    ///
-    /// Invalid Field for a fused command (this controller has none), Invalid Command Opcode for a
-    /// command that is not in the list.
-    #[inline]
-    pub fn parse(command: &Command) -> Result<Self, Status> {
-        if command.fuse() != 0 {
-            return Err(Status::INVALID_FIELD.with_dnr());
-        }
-        Ok(match IoOpcode(command.opcode()) {
-            IoOpcode::READ => Self::Read(LbaCommand::parse(command)),
-            IoOpcode::WRITE => Self::Write(LbaCommand::parse(command)),
-            IoOpcode::FLUSH => Self::Flush {
-                nsid: command.nsid(),
-            },
-            IoOpcode::WRITE_ZEROES => Self::WriteZeroes(LbaCommand::parse(command)),
-            IoOpcode::DATASET_MANAGEMENT => {
-                Self::DatasetManagement(DatasetManagement::parse(command))
-            }
-            IoOpcode::COMPARE => Self::Compare(LbaCommand::parse(command)),
-            IoOpcode::VERIFY => Self::Verify(LbaCommand::parse(command)),
-            IoOpcode::READ_EXTENTS => Self::ReadExtents(ExtentsCommand::parse(command)),
-            IoOpcode::WRITE_EXTENTS => Self::WriteExtents(ExtentsCommand::parse(command)),
-            _ => return Err(Status::INVALID_OPCODE.with_dnr()),
-        })
-    }
-
-    /// The command. Its data pointer is for the caller to set.
-    ///
-    /// # Panics
-    ///
-    /// When a count is out of its range.
-    #[inline]
-    pub fn encode(&self, cid: u16) -> Command {
-        match self {
-            Self::Read(lba) => lba.encode(IoOpcode::READ, cid),
-            Self::Write(lba) => lba.encode(IoOpcode::WRITE, cid),
-            Self::Compare(lba) => lba.encode(IoOpcode::COMPARE, cid),
-            Self::Verify(lba) => lba.encode(IoOpcode::VERIFY, cid),
-            Self::WriteZeroes(lba) => lba.encode(IoOpcode::WRITE_ZEROES, cid),
-            Self::Flush { nsid } => {
-                let mut command = Command::new(IoOpcode::FLUSH.0, cid);
-                command.set_nsid(*nsid);
-                command
-            }
-            Self::DatasetManagement(dsm) => dsm.encode(cid),
-            Self::ReadExtents(extents) => extents.encode(IoOpcode::READ_EXTENTS, cid),
-            Self::WriteExtents(extents) => extents.encode(IoOpcode::WRITE_EXTENTS, cid),
-        }
     }
 }

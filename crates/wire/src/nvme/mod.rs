@@ -31,7 +31,7 @@ pub use feature::{GetFeatures, SetFeatures};
 pub use identify::Identify;
 pub use identify_controller::IdentifyController;
 pub use identify_namespace::IdentifyNamespace;
-pub use io::{DatasetManagement, IoCommand, LbaCommand};
+pub use io::{DatasetManagement, LbaCommand};
 pub use nqn::{DISCOVERY_NQN, Nqn, NqnError};
 pub use opcode::{AdminOpcode, DataDirection, FabricsType, IoOpcode};
 pub use sgl::{DataPointer, SglDescriptor};

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use testing::{IoCommand, parse_ranges};
     use wire::fabrics::connect::ConnectAttributes;
     use wire::fabrics::{
         Connect, ConnectResponse, Disconnect, FabricsCommand, InvalidParameter, Property,
@@ -15,8 +16,8 @@ mod tests {
     use wire::nvme::vendor::EndController;
     use wire::nvme::{
         Abort, AdminCommand, AdminOpcode, Command, Completion, DataPointer, DatasetManagement,
-        ExtentsCommand, GetFeatures, GetLogPage, Identify, IoCommand, LbaCommand, SetFeatures,
-        SglDescriptor, Status,
+        ExtentsCommand, GetFeatures, GetLogPage, Identify, LbaCommand, SetFeatures, SglDescriptor,
+        Status,
     };
     use wire::tcp::c2h_data::C2hProgress;
     use wire::tcp::{
@@ -327,8 +328,8 @@ mod tests {
                 .map(|(attributes, blocks, slba)| DatasetRange { attributes, blocks, slba })
                 .collect();
             let data: Vec<u8> = ranges.iter().flat_map(DatasetRange::to_bytes).collect();
-            prop_assert!(dsm.parse_ranges(&data).unwrap().eq(ranges));
-            prop_assert!(dsm.parse_ranges(&data[1..]).is_err());
+            prop_assert!(parse_ranges(&dsm, &data).unwrap().eq(ranges));
+            prop_assert!(parse_ranges(&dsm, &data[1..]).is_err());
         }
 
         #[test]

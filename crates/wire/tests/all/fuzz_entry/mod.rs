@@ -9,6 +9,7 @@
 pub(crate) mod pretty;
 
 use pretty::{Queue, line};
+use testing::IoCommand;
 use wire::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader, FabricsCommand};
 use wire::nvme::feature::HostBehavior;
 use wire::nvme::identify_controller::NvmIdentifyController;
@@ -23,7 +24,7 @@ use wire::nvme::log_page::{
 };
 use wire::nvme::{
     AdminCommand, AsyncEvent, Command, Completion, ExtentsCommand, IdentifyController,
-    IdentifyNamespace, IoCommand, Nqn,
+    IdentifyNamespace, Nqn,
 };
 use wire::tcp::limits::PREFIX_BYTES_MAX;
 use wire::tcp::{

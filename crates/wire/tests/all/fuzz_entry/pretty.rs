@@ -10,10 +10,9 @@
 
 use core::fmt;
 
+use testing::IoCommand;
 use wire::fabrics::FabricsCommand;
-use wire::nvme::{
-    AdminCommand, AdminOpcode, Command, DataPointer, IoCommand, IoOpcode, LbaCommand,
-};
+use wire::nvme::{AdminCommand, AdminOpcode, Command, DataPointer, IoOpcode, LbaCommand};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{C2hData, CapsuleResp, H2cData, IcReq, IcResp, PduHeader, R2t, TermReq};
 
