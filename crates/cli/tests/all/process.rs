@@ -24,8 +24,12 @@ const BLOCKS: u64 = 64;
 
 /// A host that notices soon that its target is gone, and does not wait long for it.
 fn connect(serving: &Serving) -> (Host, Subsystem) {
+    connect_with(serving, Duration::from_secs(1))
+}
+
+fn connect_with(serving: &Serving, keep_alive: Duration) -> (Host, Subsystem) {
     let host = Host::builder()
-        .keep_alive(Duration::from_secs(1))
+        .keep_alive(keep_alive)
         .loss_timeout(Some(Duration::from_secs(20)))
         .build()
         .unwrap();
@@ -80,7 +84,8 @@ fn sigterm_under_load_answers_what_is_under_way_and_ends() {
 #[test]
 fn a_target_that_is_stopped_for_a_while_goes_on() {
     let serving = Serving::small();
-    let (_host, subsystem) = connect(&serving);
+    let keep_alive = Duration::from_millis(500);
+    let (_host, subsystem) = connect_with(&serving, keep_alive);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
@@ -91,7 +96,7 @@ fn a_target_that_is_stopped_for_a_while_goes_on() {
             .collect();
         eventually("the load runs", || done.load(Ordering::Relaxed) > 100);
         serving.signal("-STOP");
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(keep_alive * 4);
         serving.signal("-CONT");
         let before = done.load(Ordering::Relaxed);
         eventually("the load goes on", || {
@@ -311,7 +316,7 @@ fn a_host_that_is_stopped_for_a_while_goes_on() {
     let mut bench = program();
     bench.args(["bench", "--target", serving.address(), "--verify", "--json"]);
     bench.args(["--app", "a:rw=randrw,bs=4k,depth=8"]);
-    bench.args(["--seconds", "4", "--warmup", "0"]);
+    bench.args(["--seconds", "2", "--warmup", "0"]);
     bench.stdout(std::process::Stdio::piped());
     let bench = bench.spawn().unwrap();
     let send = |name: &str| {
@@ -321,7 +326,7 @@ fn a_host_that_is_stopped_for_a_while_goes_on() {
     };
     std::thread::sleep(Duration::from_millis(500));
     send("-STOP");
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     send("-CONT");
     let output = bench.wait_with_output().unwrap();
     code(&output, 0);

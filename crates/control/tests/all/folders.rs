@@ -3,51 +3,14 @@
 
 // The whole file is a test program, and a panic is how a test fails.
 
-use crate::common::Scratch;
+use crate::common::{Intercepted, Scratch};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use switchyard_control::calibration::{CalibrationRequest, CalibrationSnapshot};
 use switchyard_control::config::{Format, parse};
 use switchyard_control::model::Device;
-use switchyard_control::snapshot::TenantEvent;
-use switchyard_control::{Action, ApplyError, Control, DataPlane, Plane, Snapshot};
+use switchyard_control::{Action, Control, DataPlane as _, Plane};
 use target::{Limits, Target};
-
-/// A plane that finds a link out of the folder in the place of a file that was checked.
-struct Exchanges {
-    plane: Plane,
-    path: PathBuf,
-    outside: PathBuf,
-}
-
-impl DataPlane for Exchanges {
-    fn apply(&self, action: &Action, folders: Option<&[PathBuf]>) -> Result<(), ApplyError> {
-        let _ = std::fs::remove_file(&self.path);
-        symlink(&self.outside, &self.path).unwrap();
-        self.plane.apply(action, folders)
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        self.plane.snapshot()
-    }
-
-    fn events(&self, after: u64) -> Vec<TenantEvent> {
-        self.plane.events(after)
-    }
-
-    fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
-        self.plane.calibrate(device, request)
-    }
-
-    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
-        self.plane.calibration(device)
-    }
-
-    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError> {
-        self.plane.cancel_calibration(device)
-    }
-}
 
 const MODEL: &str = "version = 1
 [provenance]
@@ -71,10 +34,15 @@ fn add(folder: &Path, path: &Path, outside: &Path, device: &str) -> String {
     let with = parse(&text, Format::Toml).unwrap();
     let device: Device = with.devices["d"].clone();
     let target = Target::new(Limits::default(), 1).unwrap();
-    let plane = Arc::new(Exchanges {
-        plane: Plane::new(target, vec![0]),
-        path: path.to_owned(),
-        outside: outside.to_owned(),
+    let (path, outside) = (path.to_owned(), outside.to_owned());
+    let plane = Arc::new(Intercepted {
+        plane: Arc::new(Plane::new(target, vec![0])),
+        // It finds a link out of the folder in the place of the file that was checked.
+        apply: move |plane: &Plane, action: &Action, folders: Option<&[PathBuf]>| {
+            let _ = std::fs::remove_file(&path);
+            symlink(&outside, &path).unwrap();
+            plane.apply(action, folders)
+        },
     });
     let file = parse(&format!("device_folders = [{folder:?}]"), Format::Toml).unwrap();
     let control = Control::start(&file, plane).unwrap();

@@ -3,16 +3,13 @@
 
 // The whole file is a test program, and a panic is how a test fails.
 
-use crate::common::Scratch;
+use crate::common::{Intercepted, Scratch};
 use std::path::PathBuf;
 use std::sync::Arc;
-use switchyard_control::calibration::{CalibrationRequest, CalibrationSnapshot};
 use switchyard_control::config::{Format, parse};
 use switchyard_control::model::{Configuration, DeviceKind};
-use switchyard_control::snapshot::TenantEvent;
-use switchyard_control::state::ToZero;
 use switchyard_control::{
-    Action, ApplyError, ChangeError, Control, DataPlane, Plane, Snapshot, StateFile,
+    Action, ApplyError, ChangeError, Control, DataPlane as _, Plane, StateFile,
 };
 use target::{Limits, Target};
 
@@ -77,59 +74,6 @@ fn zeroed(kept: usize) -> Vec<u8> {
     [vec![7; kept], vec![0; (4 << 20) - kept]].concat()
 }
 
-/// A dataplane whose namespaces cannot be resized from the moment at which the state file cannot be
-/// written any more, as where the process has no file descriptors left.
-struct Exhausted {
-    plane: Arc<Plane>,
-    folder: PathBuf,
-}
-
-impl DataPlane for Exhausted {
-    fn apply(&self, action: &Action, folders: Option<&[PathBuf]>) -> Result<(), ApplyError> {
-        if matches!(action, Action::ResizeNamespace { .. }) {
-            std::fs::rename(&self.folder, self.folder.with_extension("away")).unwrap();
-            return Err(ApplyError::failed("too many open files", "close some"));
-        }
-        self.plane.apply(action, folders)
-    }
-
-    fn zero_before(&self, action: &Action) -> Result<(), ApplyError> {
-        self.plane.zero_before(action)
-    }
-
-    fn to_zero(&self) -> Vec<ToZero> {
-        self.plane.to_zero()
-    }
-
-    fn set_to_zero(&self, ranges: Vec<ToZero>) {
-        self.plane.set_to_zero(ranges);
-    }
-
-    fn settle(&self) {
-        self.plane.settle();
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        self.plane.snapshot()
-    }
-
-    fn events(&self, after: u64) -> Vec<TenantEvent> {
-        self.plane.events(after)
-    }
-
-    fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
-        self.plane.calibrate(device, request)
-    }
-
-    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
-        self.plane.calibration(device)
-    }
-
-    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError> {
-        self.plane.cancel_calibration(device)
-    }
-}
-
 /// The next start found the blocks of the failed shrink in the state file, and erased live data.
 #[test]
 fn a_shrink_that_fails_and_stays_in_the_state_file_zeroes_nothing() {
@@ -138,9 +82,18 @@ fn a_shrink_that_fails_and_stays_in_the_state_file_zeroes_nothing() {
     let file = configuration(&scratch, "4M", "");
     let store = StateFile::open(&state(&scratch)).unwrap();
     let folder = scratch.0.join("state");
-    let exhausted = Arc::new(Exhausted {
+    let away = folder.clone();
+    let exhausted = Arc::new(Intercepted {
         plane: plane(),
-        folder: folder.clone(),
+        // From the moment of the change, the state file cannot be written, as where the process has no
+        // file descriptors left.
+        apply: move |plane: &Plane, action: &Action, folders: Option<&[PathBuf]>| {
+            if matches!(action, Action::ResizeNamespace { .. }) {
+                std::fs::rename(&away, away.with_extension("away")).unwrap();
+                return Err(ApplyError::failed("too many open files", "close some"));
+            }
+            plane.apply(action, folders)
+        },
     });
     let control = Control::resume(&file, exhausted, Some(store)).unwrap();
     resize(&control, "2M").expect_err("it cannot be resized");

@@ -17,7 +17,10 @@ use switchyard_control::snapshot::{
     ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, TenantEvent,
     TenantSnapshot,
 };
-use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot, Token};
+use switchyard_control::state::ToZero;
+use switchyard_control::{
+    Action, ApplyError, ApplyErrorKind, Control, DataPlane, Plane, Snapshot, Token,
+};
 
 /// What servers of tests want to be shown over TCP.
 pub const TOKEN: &str = "0123456789abcdef";
@@ -60,6 +63,57 @@ impl MemoryPlane {
 
     pub fn refuse(&self, which: impl Fn(&Action) -> bool + Send + 'static) {
         *self.refuses.lock().unwrap() = Some(Box::new(which));
+    }
+}
+
+/// A plane of which a test carries out the actions.
+pub struct Intercepted<F> {
+    pub plane: Arc<Plane>,
+    pub apply: F,
+}
+
+impl<F> DataPlane for Intercepted<F>
+where
+    F: Fn(&Plane, &Action, Option<&[PathBuf]>) -> Result<(), ApplyError> + Send + Sync + 'static,
+{
+    fn apply(&self, action: &Action, folders: Option<&[PathBuf]>) -> Result<(), ApplyError> {
+        (self.apply)(&self.plane, action, folders)
+    }
+
+    fn zero_before(&self, action: &Action) -> Result<(), ApplyError> {
+        self.plane.zero_before(action)
+    }
+
+    fn to_zero(&self) -> Vec<ToZero> {
+        self.plane.to_zero()
+    }
+
+    fn set_to_zero(&self, ranges: Vec<ToZero>) {
+        self.plane.set_to_zero(ranges);
+    }
+
+    fn settle(&self) {
+        self.plane.settle();
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.plane.snapshot()
+    }
+
+    fn events(&self, after: u64) -> Vec<TenantEvent> {
+        self.plane.events(after)
+    }
+
+    fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
+        self.plane.calibrate(device, request)
+    }
+
+    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
+        self.plane.calibration(device)
+    }
+
+    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError> {
+        self.plane.cancel_calibration(device)
     }
 }
 
