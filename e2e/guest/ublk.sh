@@ -102,8 +102,8 @@ check() {
 # Another device does not take its place, and leaves the requests for the right one.
 recover_the_right_one() {
 	kill_front_end
-	refused "cannot be taken over: it has .* blocks" --id 3 --null 16M
-	refused "cannot be taken over: it has 2 queues" --id 3 --target "$TRADDR:$port" --queues 1
+	refused "cannot recover /dev/ublkb3, which another process left: it has .* blocks" --id 3 --null 16M
+	refused "cannot recover /dev/ublkb3, which another process left: it has 2 queues" --id 3 --target "$TRADDR:$port" --queues 1
 	patiently attach_remote
 	go_on
 }

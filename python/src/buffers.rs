@@ -44,7 +44,7 @@ pub(crate) fn zeroed(bytes: usize) -> PyResult<Vec<u8>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes).map_err(|_| {
         PyMemoryError::new_err(format!(
-            "no memory for {bytes} bytes: read or write less at once"
+            "cannot allocate {bytes} bytes; use smaller requests"
         ))
     })?;
     memory.resize(bytes, 0);
@@ -55,7 +55,8 @@ pub(crate) fn zeroed(bytes: usize) -> PyResult<Vec<u8>> {
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     let buffer: PyBuffer<u8> = PyBuffer::get(object)?;
     if buffer.readonly() || !buffer.is_c_contiguous() {
-        let message = "the buffer cannot be written in one piece: use a bytearray or a memoryview";
+        let message = "the buffer is not contiguous and writable; use a bytearray or a memoryview \
+            of one";
         return Err(PyBufferError::new_err(message));
     }
     Ok(buffer)

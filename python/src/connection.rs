@@ -73,14 +73,14 @@ impl Target {
         })
     }
 
-    /// Identifiers of the namespaces.
+    /// Namespace IDs of the subsystem.
     fn namespaces(&self) -> PyResult<Vec<u32>> {
         let all = |(subsystem, _): &(Subsystem, Class)| subsystem.namespaces();
         let all = self.inner.with("target", all)?;
         Ok(all.iter().map(|info| info.nsid).collect())
     }
 
-    /// Closes the target; namespaces and queues go on until they are closed.
+    /// Closes the target; its namespaces and queues continue.
     fn close(&self, py: Python<'_>) {
         self.inner.close(py);
     }
@@ -119,11 +119,11 @@ impl Namespace {
 }
 
 thread_local! {
-    /// The exception with which a handler of a signal has ended the wait of a call.
+    /// The exception of a signal handler that ended the wait of a call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Lets Python's handlers of signals run. Returns true if one raised.
+/// Runs Python's signal handlers. Returns true if one raised.
 fn interrupted() -> bool {
     let raised = Python::attach(|py| py.check_signals().err());
     let is_raised = raised.is_some();
@@ -207,7 +207,7 @@ impl Namespace {
         self.call(py, |namespace| namespace.write_zeroes(offset, length))
     }
 
-    /// The same namespace, of which each call may take so long; `None`: as long as it takes.
+    /// The same namespace, whose calls raise TimeoutError after `timeout`; `None`: no time-out.
     #[pyo3(signature = (timeout))]
     fn with_timeout(
         &self,
@@ -219,7 +219,7 @@ impl Namespace {
         })
     }
 
-    /// The same namespace, of which `cancel` gives up the calls.
+    /// The same namespace, whose calls `cancel` can cancel.
     fn cancellable(&self) -> PyResult<Self> {
         let (namespace, _) = self.ask(host::Namespace::cancellable)?;
         Ok(Self {
@@ -227,17 +227,17 @@ impl Namespace {
         })
     }
 
-    /// Gives up the calls of an object that `cancellable` made.
+    /// Cancels the calls of an object of `cancellable`.
     fn cancel(&self) -> PyResult<()> {
         let cancel = |namespace: &host::Namespace| namespace.canceller().map(|all| all.cancel());
         self.ask(cancel)?.ok_or_else(|| {
             let message =
-                "calls of this object cannot be cancelled: make them by one of cancellable()";
+                "calls of this object cannot be cancelled; use an object of cancellable()";
             crate::os_error(22, message)
         })
     }
 
-    /// Makes a queue of the calling thread.
+    /// Creates a queue of the calling thread.
     #[pyo3(signature = (depth=128, *, connections=1, request_class=None, switchboard=None))]
     fn queue(
         &self,
@@ -261,7 +261,7 @@ impl Namespace {
                 })
             }
             Some(_) if connections != 1 => {
-                let message = "a queue of a switchboard has no connections of its own";
+                let message = "a queue of a switchboard has no own connections; omit connections";
                 return Err(PyValueError::new_err(message));
             }
             Some(switchboard) => {
@@ -285,7 +285,7 @@ impl Namespace {
         Ok(Queue::new(opened??))
     }
 
-    /// Closes the namespace; its queues go on.
+    /// Closes the namespace; its queues continue.
     fn close(&self, py: Python<'_>) {
         self.inner.close(py);
     }

@@ -47,7 +47,7 @@ fn submit_error(error: SubmitError) -> PyErr {
 
 /// `EBADF`.
 fn closed(what: &str) -> PyErr {
-    os_error(9, format!("the {what} is closed: open another"))
+    os_error(9, format!("the {what} is closed; open it again"))
 }
 
 /// The class with this name.
@@ -57,7 +57,7 @@ fn class(name: Option<&str>) -> PyResult<Option<host::Class>> {
         Some("latency") => Ok(Some(host::Class::Latency)),
         Some("throughput") => Ok(Some(host::Class::Throughput)),
         Some(_) => Err(PyValueError::new_err(
-            "request_class is \"latency\" or \"throughput\"",
+            "request_class must be \"latency\" or \"throughput\"",
         )),
     }
 }

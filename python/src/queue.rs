@@ -12,13 +12,13 @@ use pyo3::types::{PyBytes, PyList};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-/// Requests and completions of one thread on a namespace.
+/// A queue of requests of one thread on a namespace.
 #[pyclass(frozen, module = "switchyard")]
 pub(crate) struct Queue {
     handle: Handle,
 }
 
-/// A finished single request: its tag, its result, and a read's data.
+/// A completed single request: tag, result, and the data of a read.
 type Finished<'py, R> = (u64, R, Option<Bound<'py, PyBytes>>);
 
 impl Queue {
@@ -33,7 +33,7 @@ impl Queue {
         submit: impl FnOnce(&mut host::Queue) -> Result<(), E>,
     ) -> PyResult<()> {
         if tag & (BATCH | READ) != 0 {
-            return Err(PyValueError::new_err("a tag is less than 2**62"));
+            return Err(PyValueError::new_err("the tag must be less than 2**62"));
         }
         self.handle
             .with(|open| submit(&mut open.queue).map_err(|error| error.into().into()))
@@ -270,7 +270,7 @@ impl Queue {
         let object = buffer;
         let buffer = buffers::writable(object)?;
         if offsets.len().checked_mul(length) != Some(buffer.len_bytes()) {
-            let message = "the buffer has not as many bytes as all reads together";
+            let message = "the buffer is smaller than all reads together";
             return Err(PyValueError::new_err(message));
         }
         let read = |queue: &mut host::Queue, i: usize, tag| queue.read(tag, offsets[i], length);
@@ -295,7 +295,7 @@ impl Queue {
             return Ok(());
         }
         if count == 0 || !bytes.is_multiple_of(count) {
-            let message = "the data is not as many equal parts as there are offsets";
+            let message = "the data cannot be split into one equal part per offset";
             return Err(PyValueError::new_err(message));
         }
         let part = |i: usize| i * (bytes / count)..(i + 1) * (bytes / count);
@@ -352,7 +352,7 @@ impl Queue {
         self.single(tag, |queue| queue.write_zeroes(tag, offset, length))
     }
 
-    /// Gives requests that are submitted from now on so long; `None`: as long as it takes.
+    /// Sets the time-out of later requests; `None`: no time-out.
     #[pyo3(signature = (timeout))]
     fn set_timeout(&self, #[pyo3(from_py_with = time)] timeout: Option<Duration>) -> PyResult<()> {
         self.handle.with(|open| {
@@ -361,7 +361,7 @@ impl Queue {
         })
     }
 
-    /// Gives up the single requests with this tag. Returns False if there is none.
+    /// Cancels the single requests with this tag. Returns False if there is none.
     fn cancel(&self, tag: u64) -> PyResult<bool> {
         self.handle.with(|open| {
             let found = open.queue.cancel(tag) | open.queue.cancel(tag | READ);
@@ -378,7 +378,7 @@ impl Queue {
         })
     }
 
-    /// Sends off what was submitted, and waits until `min` single requests are done, or all are.
+    /// Sends the submitted requests and waits until `min` (or all) single requests are complete.
     /// The result is 0 or an errno value.
     #[pyo3(signature = (min=0, timeout=None))]
     fn reap<'py>(
@@ -402,7 +402,7 @@ impl Queue {
         })
     }
 
-    /// A descriptor for event loops: readable when `reap(0)` may have something to do.
+    /// File descriptor for event loops: readable when `reap(0)` may have completions or work.
     fn fileno(&self) -> PyResult<i32> {
         self.handle.with(|open| {
             let descriptor = open.queue.readiness()?.as_raw_fd();
@@ -411,7 +411,7 @@ impl Queue {
         })
     }
 
-    /// Closes the queue; requests under way end without an answer.
+    /// Closes the queue; outstanding requests get no completion.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let handle = self.handle;
         py.detach(|| handle.close())

@@ -67,7 +67,7 @@ thread_local! {
 fn with_queues<T>(f: impl FnOnce(&mut Vec<OpenQueue>) -> PyResult<T>) -> PyResult<T> {
     QUEUES.with(|queues| {
         let Ok(mut queues) = queues.try_borrow_mut() else {
-            let message = "a queue of this thread is at work: use none in a finalizer";
+            let message = "a queue of this thread is in use; do not use queues in finalizers";
             return Err(PyRuntimeError::new_err(message));
         };
         let closed = CLOSED.take();
@@ -107,7 +107,7 @@ impl Handle {
         if self.thread == thread::current().id() {
             return Ok(());
         }
-        let message = "a queue of another thread: make one for each thread";
+        let message = "the queue belongs to another thread; create one queue per thread";
         Err(os_error(1, message))
     }
 
@@ -116,8 +116,8 @@ impl Handle {
     pub(crate) fn run_batch(self, run: impl FnOnce() -> PyResult<()>) -> PyResult<()> {
         let runs = |open: &mut OpenQueue| Ok(std::mem::replace(&mut open.batch_runs, true));
         if self.with(runs)? {
-            let message = "a batch of this queue is under way: use another queue in a handler of a \
-                           signal";
+            let message = "a batch of this queue is in progress; use another queue in a signal \
+                handler";
             return Err(PyRuntimeError::new_err(message));
         }
         let result = run();

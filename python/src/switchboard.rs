@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyMapping, PyMappingProxy};
 use std::collections::BTreeMap;
 
-/// Lanes that the queues of the process's threads share.
+/// Threads and connections that queues of all threads share.
 #[pyclass(frozen, module = "switchyard")]
 pub(crate) struct Switchboard {
     pub(crate) inner: Open<host::Switchboard>,
@@ -33,7 +33,7 @@ impl Setting {
     }
 }
 
-/// Knobs with their values, as text.
+/// Switch parameters and their values, as text.
 fn settings(knobs: &Bound<'_, PyMapping>) -> PyResult<Vec<(String, String)>> {
     let settings: Vec<(String, Setting)> = knobs.items()?.extract()?;
     let settings = settings.into_iter();
@@ -46,7 +46,7 @@ fn by_reference(settings: &[(String, String)]) -> impl Iterator<Item = (&str, &s
         .map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
-/// `ValueError` for an option that makes no sense.
+/// `ValueError` for an invalid option.
 fn option_error(error: HostError) -> PyErr {
     match error {
         HostError::Option(message) => PyValueError::new_err(message),
@@ -56,7 +56,7 @@ fn option_error(error: HostError) -> PyErr {
 
 #[pymethods]
 impl Switchboard {
-    /// Starts a thread on each core; without any, on each that the calling thread may run on.
+    /// Starts a thread on each core; by default on all CPUs that the calling thread may use.
     #[new]
     #[pyo3(signature = (cores=None, *, preset=None, knobs=None))]
     fn new(
@@ -86,7 +86,7 @@ impl Switchboard {
         })
     }
 
-    /// Numbers of its processors.
+    /// CPU numbers of its cores.
     #[getter]
     fn cores(&self) -> PyResult<Vec<u32>> {
         self.inner.with("switchboard", |board| {
@@ -94,7 +94,7 @@ impl Switchboard {
         })
     }
 
-    /// The knobs that count, as they are now.
+    /// The current switch parameters that have an effect.
     #[getter]
     fn knobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMappingProxy>> {
         let knobs = self.inner.with("switchboard", host::Switchboard::knobs)?;
@@ -111,7 +111,7 @@ impl Switchboard {
         Ok(PyMappingProxy::new(py, settings.as_mapping()))
     }
 
-    /// Changes knobs together, while requests are under way.
+    /// Changes switch parameters atomically, without interrupting requests.
     fn set_knobs(&self, py: Python<'_>, knobs: &Bound<'_, PyMapping>) -> PyResult<()> {
         let knobs = settings(knobs)?;
         let change = |board: &host::Switchboard| board.change_knobs(by_reference(&knobs));
@@ -119,7 +119,7 @@ impl Switchboard {
         changed.map_err(option_error)
     }
 
-    /// Counters of a core, or of all together.
+    /// Counters of a core, or sums over all cores.
     #[pyo3(signature = (core=None))]
     fn counters(&self, core: Option<u32>) -> PyResult<BTreeMap<String, u64>> {
         let named = |board: &host::Switchboard| board.named_counters(core.map(CoreId));
@@ -127,7 +127,7 @@ impl Switchboard {
         Ok(named.map_err(option_error)?.into_iter().collect())
     }
 
-    /// Closes the switchboard; its queues go on until they are closed.
+    /// Closes the switchboard; its queues continue.
     fn close(&self, py: Python<'_>) {
         self.inner.close(py);
     }

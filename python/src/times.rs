@@ -10,7 +10,7 @@ pub(crate) fn time(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
         return Ok(None);
     }
     let negative = || {
-        let text = format!("{value} is no time; give 0 or more seconds, or None");
+        let text = format!("invalid time {value}; use 0 or more seconds, or None");
         PyValueError::new_err(text)
     };
     if let Ok(seconds) = value.extract::<f64>() {
@@ -21,7 +21,7 @@ pub(crate) fn time(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
         if error.is_instance_of::<PyValueError>(value.py()) {
             return negative();
         }
-        let text = format!("{value} is no time; give seconds as a number, a timedelta, or None");
+        let text = format!("invalid time {value}; use seconds as a number, a timedelta, or None");
         PyTypeError::new_err(text)
     })
 }

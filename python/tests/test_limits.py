@@ -169,7 +169,7 @@ def test_a_batch_within_a_batch_is_refused(serve, disk):
             with stopped(serve):
                 signal.setitimer(signal.ITIMER_REAL, 0.2)
                 assert queue.read_many(offsets, 4096) == blocks
-            assert len(raised) == 1 and "a batch of this queue is under way" in raised[0]
+            assert len(raised) == 1 and "a batch of this queue is in progress" in raised[0]
             assert queue.read_many(offsets, 4096) == blocks
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

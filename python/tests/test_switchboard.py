@@ -100,7 +100,7 @@ def test_a_board_begins_with_a_preset_and_what_differs():
 @pytest.mark.parametrize(
     ("knobs", "possible"),
     [
-        ({"dorbell": "fixed"}, "the knobs are lanes, "),
+        ({"dorbell": "fixed"}, "use one of lanes, "),
         ({"doorbell": "loud"}, "immediate or fixed or adaptive"),
         ({"quantum_bytes": 1}, "4096 to "),
         ({"quantum_bytes": True}, "4096 to "),
@@ -118,14 +118,14 @@ def test_knobs_that_there_are_not_are_refused(knobs, possible):
 
 
 def test_what_stays_and_what_is_no_preset_is_said():
-    with pytest.raises(ValueError, match="say one of switchyard, linux"):
+    with pytest.raises(ValueError, match="use one of switchyard, linux"):
         switchyard.Switchboard(preset="windows")
     with pytest.raises(TypeError):
         switchyard.Switchboard(knobs={"quantum_bytes": 1.5})
     with switchyard.Switchboard() as board:
-        with pytest.raises(ValueError, match="when the switchboard started"):
+        with pytest.raises(ValueError, match="after the start of a switchboard"):
             board.set_knobs({"polling": "never"})
-        with pytest.raises(ValueError, match="does not have core 1023"):
+        with pytest.raises(ValueError, match="has no core 1023"):
             board.counters(1023)
 
 

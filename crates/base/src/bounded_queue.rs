@@ -1,9 +1,8 @@
-//! A bounded queue of many producers and one consumer that never waits for another thread.
+//! A bounded multi-producer, single-consumer queue that never waits for another thread.
 //!
-//! A producer claims a slot, writes its element and publishes the slot. One that is preempted
-//! between claiming and publishing delays the elements behind its own, and no thread: [`take`]
-//! returns `None` meanwhile, as for an empty queue. So the consumer may sleep then; a producer wakes
-//! it after the push, as [`WakeFlag`](crate::WakeFlag) demands.
+//! A producer claims a slot, writes its element and publishes the slot. A producer preempted in
+//! between delays later elements, but blocks no thread: [`take`] returns `None` meanwhile. So the
+//! consumer may then sleep; a producer wakes it after the push (see [`WakeFlag`](crate::WakeFlag)).
 //!
 //! [`take`]: BoundedQueue::take
 #![allow(unsafe_code)] // Elements are in memory that the slots' stamps order.
@@ -21,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A bounded queue of elements in the order of their pushes.
 pub struct BoundedQueue<T> {
-    /// A power of two, at least two: a slot's stamps differ then.
+    /// Number of slots: a power of two, at least 2.
     slots: Box<[QueueSlot<T>]>,
     /// Number of the next element to take.
     head: Padded,
@@ -29,14 +28,14 @@ pub struct BoundedQueue<T> {
     tail: Padded,
 }
 
-/// The place of the elements with numbers that are its index, modulo the number of slots.
+/// A slot: for elements whose number modulo the number of slots is its index.
 struct QueueSlot<T> {
-    /// The number of the element that may be written here; one more while that is published.
+    /// Number of the next element to write here; one more while it is published.
     stamp: AtomicUsize,
     element: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A counter on cache lines of its own.
+/// A counter on its own cache lines.
 #[repr(align(128))]
 struct Padded(AtomicUsize);
 
@@ -49,7 +48,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
     /// least two.
     ///
     /// # Panics
-    /// If that is more than memory can have.
+    /// If that exceeds the address space.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let slot = |number| QueueSlot {
@@ -71,8 +70,8 @@ impl<T: Copy + Send> BoundedQueue<T> {
     /// Appends an element.
     ///
     /// # Errors
-    /// The element if the queue is full. It never is while every element belongs to one of at most
-    /// `capacity` requests of the consumer, each pushed once.
+    /// The element, if the queue is full. Never full if each element belongs to one of at most
+    /// `capacity` requests and each is pushed once.
     #[inline]
     pub fn push(&self, element: T) -> Result<(), T> {
         let Some(number) = self.claim() else {
@@ -82,7 +81,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
         Ok(())
     }
 
-    /// Claims the number of the next element, which [`publish`](Self::publish) has to follow.
+    /// Claims the next number. [`publish`](Self::publish) must follow.
     #[inline]
     fn claim(&self) -> Option<usize> {
         // Acquire, and release below: of the takes that made the room for this number, each
@@ -112,7 +111,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
         }
     }
 
-    /// Writes the element of a claimed number and lets the consumer take it.
+    /// Writes the element of a claimed number and publishes it.
     #[inline]
     fn publish(&self, number: usize, element: T) {
         let slot = self.slot(number);
@@ -124,7 +123,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
         slot.stamp.store(number.wrapping_add(1), Ordering::Release);
     }
 
-    /// Takes the oldest element: `None` if there is none, or its producer has not published it.
+    /// Removes the oldest element; `None` if there is none or it is not published yet.
     #[inline]
     pub fn take(&self) -> Option<T> {
         let mut head = self.head.0.load(Ordering::Relaxed);
@@ -155,7 +154,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
         }
     }
 
-    /// Returns true if [`take`](Self::take) would return `None`. Of the consumer's.
+    /// Returns true if [`take`](Self::take) would return `None`. Only for the consumer.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -163,8 +162,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
         self.slot(head).stamp.load(Ordering::Acquire) != head.wrapping_add(1)
     }
 
-    /// Returns the number of elements, with those that their producers have not published. Of the
-    /// consumer's.
+    /// Returns the number of elements, including unpublished ones. Only for the consumer.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {

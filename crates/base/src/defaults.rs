@@ -1,6 +1,6 @@
-//! Structs with the default of each field beside it.
+//! Structs with inline defaults.
 
-/// Declares a struct with defaults: the value of each field stands once, behind it.
+/// Declares a struct whose fields have their default values next to them.
 #[macro_export]
 macro_rules! with_defaults {
     (

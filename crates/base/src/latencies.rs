@@ -1,4 +1,4 @@
-//! Latencies that are counted: the one histogram of loads, targets and simulations.
+//! Latency histograms of loads, targets and simulations.
 
 use crate::Nanos;
 use hdrhistogram::Histogram;
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 /// Significant digits of a latency.
 const DIGITS: u8 = 3;
 
-/// Number of latencies by their length, to three significant digits.
+/// A histogram of latencies with three significant digits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latencies(Histogram<u64>);
 
@@ -17,13 +17,13 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Longest latency that is told apart; longer ones count as this one.
+    /// Largest latency; larger ones count as this one.
     pub const MAX: Nanos = Nanos(100_000_000_000);
 
-    /// Returns a histogram of no latencies. It allocates here and never again.
+    /// Returns an empty histogram. The only allocation.
     ///
     /// # Panics
-    /// Never: the range is legal.
+    /// Never: the range is valid.
     #[must_use]
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, Self::MAX.0, DIGITS);
@@ -43,12 +43,12 @@ impl Latencies {
     /// Adds the latencies of another histogram.
     ///
     /// # Panics
-    /// Never: all have the same range.
+    /// Never: all histograms have the same range.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("all have the same range");
     }
 
-    /// Forgets all latencies.
+    /// Clears the histogram.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -65,7 +65,7 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// Returns the latency that the part `quantile` of all do not exceed; zero of none.
+    /// Returns the latency at `quantile` (0 to 1); zero if empty.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Nanos {
         Nanos(self.0.value_at_quantile(quantile))
@@ -77,20 +77,20 @@ impl Latencies {
         self.quantile(quantile).0 as f64 / 1e3
     }
 
-    /// Returns the mean in microseconds; zero of none.
+    /// Returns the mean in microseconds; zero if empty.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1e3
     }
 
-    /// Returns the longest latency in microseconds; zero of none.
+    /// Returns the maximum in microseconds; zero if empty.
     #[must_use]
     pub fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1e3
     }
 
-    /// Returns points of the cumulative distribution: microseconds, and the part of all latencies
-    /// that are not longer; ever finer towards the tail.
+    /// Returns points of the cumulative distribution: (microseconds, fraction of latencies up to
+    /// it), with finer steps towards the tail.
     #[must_use]
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         if self.is_empty() {

@@ -1,6 +1,6 @@
-//! Units, time types, fixed pools and seeded random numbers for every other crate.
+//! Units, time types, fixed pools and seeded random numbers for all other crates.
 //!
-//! Pure: nothing in here reads a clock, does I/O or knows what a request is.
+//! Pure: no clocks and no I/O.
 
 mod bounded_queue;
 mod defaults;

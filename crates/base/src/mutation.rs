@@ -1,15 +1,13 @@
-//! Deliberate mistakes in production code, which prove that the simulator's checkers find such
-//! ones.
+//! Mutations: deliberate bugs in production code, to prove that the simulator's checkers find them.
 //!
-//! Each [`Mutation`] names one place where the code does something wrong while it is in force. Code
-//! asks [`active`], which is constantly `false` without the feature `mutations`: nothing of it is
-//! left in an ordinary build. With the feature at most one mutation is in force in a process, from
-//! [`set`] on. `lab sim mutations` runs each of them.
+//! The code calls [`active`], which is a constant `false` without the feature `mutations`. With the
+//! feature, at most one mutation is active in a process, after [`set`]. `lab sim mutations` tests
+//! all of them.
 
-/// A list of mutations: a line that says what is wrong, and a name for the command line.
+/// Declares mutations with a description and a name for the command line.
 macro_rules! mutations {
     ($(#[doc = $text:literal] $mutation:ident = $name:literal,)*) => {
-        /// A mistake that the checkers have to find.
+        /// A deliberate bug that the checkers must find.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Mutation {
             $(#[doc = $text] $mutation,)*
@@ -25,7 +23,7 @@ macro_rules! mutations {
                 match self { $(Self::$mutation => $name,)* }
             }
 
-            /// Returns the mistake in words.
+            /// Returns the description.
             #[must_use]
             pub fn text(self) -> &'static str {
                 let text = match self { $(Self::$mutation => $text,)* };
@@ -199,39 +197,39 @@ impl std::str::FromStr for Mutation {
     }
 }
 
-/// True in a program with mutations: it was built with the feature `mutations`.
+/// True if built with the feature `mutations`.
 pub const BUILT_IN: bool = cfg!(feature = "mutations");
 
 #[cfg(feature = "mutations")]
 static IN_FORCE: std::sync::OnceLock<Mutation> = std::sync::OnceLock::new();
 
-/// Puts a mutation in force, for as long as the process lives.
+/// Activates a mutation until the process exits.
 ///
 /// # Panics
-/// If another one is.
+/// If another mutation is active.
 #[cfg(feature = "mutations")]
 pub fn set(mutation: Mutation) {
     let in_force = IN_FORCE.get_or_init(|| mutation);
     assert_eq!(*in_force, mutation, "one mutation in a process");
 }
 
-/// Puts a mutation in force, for as long as the process lives.
+/// Activates a mutation until the process exits.
 ///
 /// # Panics
-/// Always: this program was built without mutations ([`BUILT_IN`]).
+/// Always: built without mutations ([`BUILT_IN`]).
 #[cfg(not(feature = "mutations"))]
 pub fn set(mutation: Mutation) {
     panic!("built without mutations, so without {}", mutation.name());
 }
 
-/// Returns true if this mutation is in force.
+/// Returns true if this mutation is active.
 #[cfg(feature = "mutations")]
 #[must_use]
 pub fn active(mutation: Mutation) -> bool {
     IN_FORCE.get() == Some(&mutation)
 }
 
-/// Returns false: this program was built without mutations.
+/// Returns false: built without mutations.
 #[cfg(not(feature = "mutations"))]
 #[inline(always)]
 #[must_use]

@@ -1,9 +1,9 @@
-//! Text of other programs where a person reads it.
+//! Escaping of untrusted text for terminals.
 
 use std::borrow::Cow;
 
-/// Returns true for a character that shows as itself: neither a control character, nor one that
-/// ends a line, is invisible, or changes the direction of the text around it.
+/// Returns true unless the character is a control character, a line end, invisible, or changes text
+/// direction.
 #[must_use]
 pub fn is_printable(character: char) -> bool {
     !character.is_control()
@@ -20,15 +20,15 @@ pub fn is_printable(character: char) -> bool {
         )
 }
 
-/// Returns the text on one line that commands no terminal: every character that is not
-/// [printable](is_printable) as its escape, such as `\n` or `\u{9b}`.
+/// Returns the text with all characters that are not [printable](is_printable) escaped, such as
+/// `\n` or `\u{9b}`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |character| character.escape_default().to_string())
 }
 
-/// Returns the text as [`printable`] does, with its line feeds: for text of this program that has
-/// lines, and in which text of other programs was escaped before.
+/// As [`printable`], but keeps line feeds: for multi-line text of this program whose untrusted
+/// parts are already escaped.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escape(text, |character| match character {
@@ -37,8 +37,8 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Returns JSON that commands no terminal: every character that is not [printable](is_printable)
-/// as an escape of JSON. Between strings, line feeds stay: they are the only such characters there.
+/// Returns JSON with all characters that are not [printable](is_printable) escaped. Line feeds
+/// between strings stay.
 #[must_use]
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     escape(json, |character| {

@@ -1,7 +1,6 @@
-//! Seeded random numbers: the same seed gives the same run, everywhere.
+//! Seeded random numbers: the same seed gives the same sequence on every machine.
 //!
-//! The generator is xoshiro256** seeded through SplitMix64 (Blackman and Vigna); fast enough for
-//! a load generator, and not for secrets.
+//! xoshiro256** seeded by SplitMix64 (Blackman and Vigna). Fast, but not for secrets.
 
 /// A seeded generator of pseudo-random numbers.
 #[derive(Clone, Debug)]
@@ -45,7 +44,7 @@ impl Prng {
         (product >> 64) as u64
     }
 
-    /// True `numerator` times out of `denominator`.
+    /// True with probability `numerator / denominator`.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }

@@ -2,20 +2,20 @@
 
 use std::collections::VecDeque;
 
-/// A queue that keeps its oldest element in itself.
+/// A queue that stores its oldest element inline.
 ///
-/// The elements of a [`VecDeque`] move on through all of its memory, so a queue that something
-/// enters now and then finds none of it in the cache. Here a single element lies with its owner, and
-/// further ones begin at the start of the memory again when there were none.
+/// The elements of a [`VecDeque`] cycle through all of its memory, so a rarely used queue causes
+/// cache misses. Here a single element is stored with its owner, and further elements start at the
+/// beginning of the memory again.
 #[derive(Debug)]
 pub struct ShortQueue<T> {
-    /// The oldest element; `None` only while there is no other.
+    /// The oldest element; `None` only if the queue is empty.
     first: Option<T>,
     rest: VecDeque<T>,
 }
 
 impl<T> ShortQueue<T> {
-    /// An empty queue that takes `capacity` elements without an allocation.
+    /// An empty queue for `capacity` elements without further allocation.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl<T> ShortQueue<T> {
         self.first.as_ref()
     }
 
-    /// Takes the oldest element out.
+    /// Removes the oldest element.
     #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
         let next = self.rest.pop_front();
@@ -73,7 +73,7 @@ impl<T> ShortQueue<T> {
         self.rest.back().or(self.first.as_ref())
     }
 
-    /// Takes the newest element out.
+    /// Removes the newest element.
     #[inline]
     pub fn pop_back(&mut self) -> Option<T> {
         self.rest.pop_back().or_else(|| self.first.take())

@@ -1,21 +1,21 @@
-//! A fixed-capacity pool; a key goes stale when its slot is given out again.
+//! A fixed-capacity pool with generation keys: a key becomes stale when its slot is freed.
 //!
-//! Memory is taken once, at construction, and first touched where a slot is first used; a full slab
-//! hands the value back instead of growing.
+//! Memory is reserved at construction and touched at the first use of a slot. A full slab returns
+//! the value instead of growing.
 
 use std::fmt;
 
-/// Names one occupied slot of a [`Slab`]; a key kept after `remove` no longer finds anything.
+/// Key of an occupied slot of a [`Slab`]; stale after `remove`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlabKey {
-    /// The slot's number, below the slab's capacity.
+    /// Index of the slot.
     pub index: u32,
-    /// Count of times that the slot has been given out; wraps.
+    /// Generation of the slot; wraps.
     pub generation: u8,
 }
 
 impl SlabKey {
-    /// Bits that a [`tag`](Self::tag) has at most: those above are for its user.
+    /// Bits of a [`tag`](Self::tag); higher bits are free for its user.
     pub const TAG_BITS: u32 = 40;
 
     /// Returns the key as one number.
@@ -25,7 +25,7 @@ impl SlabKey {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// Returns the key of a [`tag`](Self::tag), whatever its upper bits are.
+    /// Returns the key of a [`tag`](Self::tag), ignoring the upper bits.
     #[inline]
     #[must_use]
     pub const fn from_tag(tag: u64) -> Self {
@@ -40,11 +40,11 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A fixed number of slots for values of one kind.
+/// A pool with a fixed number of slots.
 pub struct Slab<T> {
-    /// Slots that were given out so far.
+    /// Slots used so far.
     slots: Vec<Slot<T>>,
-    /// Numbers of those that came back.
+    /// Indices of freed slots.
     free: Vec<u32>,
     capacity: usize,
 }
@@ -64,10 +64,10 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts `value` into a free slot, or hands it back when there is none.
+    /// Stores `value` in a free slot.
     ///
     /// # Errors
-    /// The value itself, when every slot is taken.
+    /// The value, if all slots are in use.
     pub fn insert(&mut self, value: T) -> Result<SlabKey, T> {
         let index = if let Some(index) = self.free.pop() {
             index
@@ -89,7 +89,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Takes the value out and frees its slot; `None` for a stale key.
+    /// Removes the value and frees its slot; `None` for a stale key.
     pub fn remove(&mut self, key: SlabKey) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation != key.generation {
@@ -113,7 +113,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value under `key`, to change; `None` for a stale key.
+    /// The value under `key`, mutable; `None` for a stale key.
     pub fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation == key.generation {
@@ -123,7 +123,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The key of the value in slot `index`, where one is there.
+    /// The key of slot `index`, if occupied.
     #[must_use]
     pub fn key_at(&self, index: u32) -> Option<SlabKey> {
         let slot = self.slots.get(index as usize)?;
@@ -134,7 +134,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Every occupied slot, in order of its number. Slots beyond the last one are not looked at.
+    /// All occupied slots by index.
     pub fn iter(&self) -> impl Iterator<Item = (SlabKey, &T)> {
         let occupied = (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
             let value = slot.value.as_ref()?;
@@ -149,7 +149,7 @@ impl<T> Slab<T> {
         occupied.take(self.len())
     }
 
-    /// Every occupied slot, to change, in order of its number.
+    /// All occupied slots by index, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (SlabKey, &mut T)> {
         let len = self.len();
         let occupied = (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {

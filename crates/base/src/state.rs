@@ -1,8 +1,8 @@
-//! Declared state machines: named states, checked moves, and a counter for each state.
+//! Declared state machines: named states, checked transitions, and a counter per state.
 //!
-//! A machine's states are an enum that implements [`State`]: it says which state may follow which,
-//! and how each is called in traces and metrics. The owner keeps a [`StateMachine`] and moves it on
-//! with [`enter`](StateMachine::enter) alone, so that an undeclared move is found where it is made.
+//! The states are an enum that implements [`State`]: it defines the valid transitions, and the
+//! names for traces and metrics. The owner changes a [`StateMachine`] only with
+//! [`enter`](StateMachine::enter), which panics on an undeclared transition.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ pub trait State: Copy + Eq + fmt::Debug + 'static {
     /// Returns the state's name, for traces and metrics.
     fn name(self) -> &'static str;
 
-    /// Returns true if the machine may move from `before` to this state.
+    /// Returns true if the transition from `before` to this state is valid.
     fn follows(self, before: Self) -> bool;
 }
 
-/// Declares the states of a machine with their names. The type's own function `follows` says which may
-/// follow which.
+/// Declares the states of a machine with their names. The type's function `follows` defines the
+/// transitions.
 #[macro_export]
 macro_rules! states {
     ($(#[$meta:meta])* $vis:vis enum $name:ident { $($body:tt)+ }) => {
@@ -52,7 +52,7 @@ macro_rules! states {
     };
 }
 
-/// The state of one machine with `N` states, and how often it entered each.
+/// A machine with `N` states, and the number of entries into each.
 #[derive(Clone, Debug)]
 pub struct StateMachine<S, const N: usize> {
     state: S,
@@ -70,18 +70,17 @@ impl<S: State, const N: usize> StateMachine<S, N> {
         }
     }
 
-    /// Returns the state now.
+    /// Returns the current state.
     #[inline]
     #[must_use]
     pub const fn get(&self) -> S {
         self.state
     }
 
-    /// Moves on.
+    /// Enters the state `next`.
     ///
     /// # Panics
-    /// If `next` may not follow the state now: that is a mistake of the machine's owner, never of a
-    /// peer.
+    /// If the transition is invalid: a bug of the owner, never of a peer.
     #[inline]
     pub fn enter(&mut self, next: S) {
         assert!(
@@ -94,7 +93,7 @@ impl<S: State, const N: usize> StateMachine<S, N> {
         self.entered[next.index()] += 1;
     }
 
-    /// Returns how often each state was entered, with its name.
+    /// Returns the number of entries into each state, with its name.
     pub fn entered(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         S::ALL.iter().map(|state| state.name()).zip(self.entered)
     }

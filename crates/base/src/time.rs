@@ -1,7 +1,7 @@
-//! Time as plain numbers: a point in time and a span, both in nanoseconds.
+//! Points and spans of time in nanoseconds.
 //!
-//! The epoch of [`Time`] is whatever the driver chose (the monotonic clock's on a machine, zero in
-//! the simulator), so two points are comparable only when they came from the same driver.
+//! The epoch of [`Time`] depends on the driver (the monotonic clock, or zero in the simulator), so
+//! only points of the same driver are comparable.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// A span of whole microseconds (saturating).
@@ -85,10 +85,10 @@ pub struct Time(pub u64);
 impl Time {
     /// The epoch.
     pub const ZERO: Self = Self(0);
-    /// Later than everything: a deadline that never comes.
+    /// Later than all times: no deadline.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The span since `earlier`; zero where `earlier` is in fact later.
+    /// The span since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))

@@ -1,25 +1,25 @@
-//! Deadlines of many things, the earliest first.
+//! A queue of deadlines, earliest first.
 //!
-//! A binary heap with lazy cancellation: a deadline that no longer matters fires all the same, and
-//! its owner ignores it. That keeps setting and firing at O(log n) and cancelling free, which suits
-//! deadlines that are almost always cancelled (command time-outs, keep-alives). Where a peer decides
-//! how often they are cancelled, [`prune`](TimerQueue::prune) bounds the queue.
+//! A binary heap with lazy cancellation: a cancelled deadline still fires, and its owner ignores
+//! it. Setting and firing are O(log n), cancelling is free, which suits deadlines that are almost
+//! always cancelled (command time-outs, keep-alive). If a peer controls the number of
+//! cancellations, [`prune`](TimerQueue::prune) bounds the queue.
 
 use crate::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Deadlines that a queue has beyond two for each owner before [`TimerQueue::prune`] looks at all.
+/// Deadlines beyond two per owner below which [`TimerQueue::prune`] does nothing.
 pub const PRUNE_SPARE: usize = 1024;
 
-/// Deadlines with a key of the owner's choosing.
+/// A queue of deadlines with keys.
 #[derive(Debug, Default)]
 pub struct TimerQueue<K: Ord> {
     heap: BinaryHeap<Reverse<(Time, K)>>,
 }
 
 impl<K: Ord + Copy> TimerQueue<K> {
-    /// A queue with room for `capacity` deadlines before it allocates.
+    /// A queue for `capacity` deadlines without further allocation.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl<K: Ord + Copy> TimerQueue<K> {
         }
     }
 
-    /// Fires `key` at `deadline`; the same key may be set several times and fires each time.
+    /// Sets `key` to fire at `deadline`. A key set several times fires each time.
     pub fn set(&mut self, deadline: Time, key: K) {
         self.heap.push(Reverse((deadline, key)));
     }
@@ -38,7 +38,7 @@ impl<K: Ord + Copy> TimerQueue<K> {
         self.heap.peek().map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// Takes the earliest deadline that is due at `now`.
+    /// Removes the earliest deadline that is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         if self.next()? > now {
             return None;
@@ -46,15 +46,15 @@ impl<K: Ord + Copy> TimerQueue<K> {
         self.heap.pop().map(|Reverse((_, key))| key)
     }
 
-    /// Removes cancelled deadlines, for which `counts` returns false, where there are more deadlines
-    /// than two for each of `owners` and [`PRUNE_SPARE`]. Each owner has one that counts at most.
+    /// Removes cancelled deadlines, for which `counts` returns false, if there are more than 2 ×
+    /// `owners` + [`PRUNE_SPARE`] deadlines. Each owner has at most one that counts.
     pub fn prune(&mut self, owners: usize, mut counts: impl FnMut(Time, K) -> bool) {
         if self.heap.len() > 2 * owners + PRUNE_SPARE {
             self.heap.retain(|&Reverse((at, key))| counts(at, key));
         }
     }
 
-    /// Returns the number of deadlines that are set, cancelled ones included.
+    /// Returns the number of deadlines, including cancelled ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()

@@ -1,11 +1,9 @@
-//! The wake flag: the agreement between a thread that goes to sleep and the threads that bring it
-//! work.
+//! The wake flag: lets producers wake a sleeping thread only if necessary.
 //!
 //! A wake-up costs a system call, so it is issued only for a thread that sleeps or is about to. The
-//! sleeper sets the flag *before* it looks at its queues for the last time; a producer puts work
-//! into a queue *before* it reads the flag. Of the two, one always sees the other: no work is left
-//! lying while its thread sleeps. The owner of the queues owns the flag; any number of threads may
-//! bring work. Must never be used the other way around.
+//! consumer sets the flag *before* its last check of its queues; a producer adds work *before* it
+//! reads the flag. So one of them always sees the other, and no work waits while the thread sleeps.
+//! The flag belongs to the consumer of the queues; any number of producers may use it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -43,7 +41,7 @@ impl WakeFlag {
         }
     }
 
-    /// The thread wants to sleep. It may if `idle`, which looks at its queues, finds nothing.
+    /// Prepares to sleep. Returns true if `idle`, which checks the queues, finds no work.
     #[inline]
     pub fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
         self.set(true);
@@ -66,7 +64,7 @@ impl WakeFlag {
         self.asleep.swap(asleep, Ordering::Relaxed);
     }
 
-    /// The thread is awake, and looks at its queues from now on.
+    /// Notes that the thread is awake and checks its queues.
     #[inline]
     pub fn awake(&self) {
         if self.asleep.load(Ordering::Relaxed) {
@@ -74,8 +72,8 @@ impl WakeFlag {
         }
     }
 
-    /// After work was put into a queue of the thread: whether it has to be woken. Of several that
-    /// bring work at once, one is told so.
+    /// Called after adding work: returns true if the thread must be woken. Of concurrent producers,
+    /// exactly one gets true.
     #[inline]
     #[must_use]
     pub fn is_needed(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Requests to a device, and their completions.
+//! Requests to a block device, and their completions.
 
 use base::units::Lba;
 use reactor::IoSlice;
@@ -7,39 +7,40 @@ use serde::{Deserialize, Serialize};
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Fills the request's data from the range.
+    /// Reads the range into the request's data.
     Read,
-    /// Stores the request's data in the range.
+    /// Writes the request's data to the range.
     Write {
-        /// Complete only once the data is on stable storage (FUA).
+        /// FUA: complete when the data is on stable storage.
         durable: bool,
     },
-    /// Puts every write that completed before on stable storage. The range is ignored.
+    /// Flushes all writes that completed before to stable storage. The range is ignored.
     Flush,
-    /// The range reads as zeroes afterwards.
+    /// Makes the range read as zeroes.
     WriteZeroes {
-        /// The space may be given back.
+        /// The space may be deallocated.
         deallocate: bool,
-        /// Complete only once the zeroes are on stable storage (FUA).
+        /// FUA: complete when the zeroes are on stable storage.
         durable: bool,
     },
-    /// The content of the range is no longer needed. Afterwards it reads as zeroes, or, where
-    /// another system serves the device, as what was written to it at any time before.
+    /// Deallocates the range. Afterwards it reads as zeroes, or, on storage of other systems, as
+    /// any earlier content.
     Deallocate,
-    /// Fails with [`BlockError::CompareFailure`] where the range differs from the request's data.
+    /// Compares the range with the request's data; fails with [`BlockError::CompareFailure`] if
+    /// they differ.
     Compare,
-    /// Reads the range without handing the data out.
+    /// Reads the range without returning the data.
     Verify,
 }
 
 impl Operation {
-    /// Returns true if the operation carries data in the request: as many bytes as the range has.
+    /// Returns true if requests of this operation have data, of the length of the range.
     #[must_use]
     pub const fn has_data(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. } | Self::Compare)
     }
 
-    /// Returns true if the operation changes the content of the device.
+    /// Returns true if the operation changes the content.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -49,23 +50,23 @@ impl Operation {
     }
 }
 
-/// One request. A channel owns it from `submit` until its [`Completion`] is reaped.
+/// A request. The channel owns it from `submit` until its [`Completion`] is reaped.
 #[derive(Debug)]
 pub struct Request {
-    /// The submitter's name for it; comes back with the completion.
+    /// Identifier of the submitter, returned with the completion.
     pub tag: u64,
     /// The operation.
     pub operation: Operation,
     /// First block of the range.
     pub lba: Lba,
-    /// Blocks in the range: 1 to 2³²−1 (0 only for Flush).
+    /// Blocks of the range: 1 to 2³²−1; 0 only for Flush.
     pub blocks: u32,
-    /// The data, exactly as long as the range, for operations that have some.
+    /// The data, with the length of the range; `None` for operations without data.
     pub data: Option<IoSlice>,
 }
 
 impl Request {
-    /// Ends the request: its completion, with its data.
+    /// Completes the request: returns its completion with its data.
     #[must_use]
     pub fn ended(self, result: Result<(), BlockError>) -> Completion {
         let Self { tag, data, .. } = self;
@@ -73,40 +74,40 @@ impl Request {
     }
 }
 
-/// The answer to a request.
+/// The completion of a request.
 #[derive(Debug)]
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
     /// The result.
     pub result: Result<(), BlockError>,
-    /// The request's data, handed back.
+    /// The request's data.
     pub data: Option<IoSlice>,
 }
 
-/// Requests since the start: those that were begun, and those that are finished.
+/// Counters of requests since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IoCounts {
-    /// Requests that the device was given.
+    /// Requests submitted to the device.
     #[serde(skip)]
     pub begun: u64,
-    /// Reads, with any result.
+    /// Completed reads, including failed ones.
     pub reads: u64,
-    /// Writes, with any result.
+    /// Completed writes, including failed ones.
     pub writes: u64,
-    /// Flushes, deallocations and writes of zeroes, with any result.
+    /// Completed flushes, deallocations and writes of zeroes, including failed ones.
     pub others: u64,
-    /// Bytes of reads that succeeded.
+    /// Bytes of successful reads.
     pub read_bytes: u64,
-    /// Bytes of writes that succeeded.
+    /// Bytes of successful writes.
     pub written_bytes: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
 }
 
 impl IoCounts {
-    /// Finished requests of all kinds (saturating).
+    /// Completed requests of all kinds, saturating.
     #[must_use]
     pub const fn requests(&self) -> u64 {
         let requests = self.reads.saturating_add(self.writes);
@@ -114,53 +115,53 @@ impl IoCounts {
     }
 }
 
-/// The reason for which a device did not carry a request out.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// The range does not lie within the device.
-    #[error("range beyond the end of the device")]
+    /// The range exceeds the device.
+    #[error("range exceeds the device")]
     OutOfRange,
-    /// The data does not match the range, or the range is empty.
-    #[error("request malformed: data and range do not match")]
+    /// The data differs from the range in length, or the range is empty.
+    #[error("invalid request: data and range differ in length")]
     Malformed,
-    /// The device cannot do this operation.
+    /// The device does not support this operation.
     #[error("operation not supported by the device")]
     Unsupported,
-    /// The device may not be written.
+    /// The device is read-only.
     #[error("device is read-only")]
     ReadOnly,
-    /// The tenant may not do this to one of the blocks.
-    #[error("access denied: the target does not permit this for one of the blocks")]
+    /// The tenant has no permission for one of the blocks.
+    #[error("access denied: the tenant has no permission for one of the blocks")]
     Denied,
-    /// The space behind a thinly provisioned device is used up.
-    #[error("no space left behind the device")]
+    /// No space left for a thinly provisioned device.
+    #[error("no space left on the device")]
     NoSpace,
-    /// Data could not be read from the medium.
+    /// Unrecovered read error of the medium.
     #[error("unrecovered read error")]
     ReadFailure,
-    /// Data could not be written to the medium.
+    /// Write fault of the medium.
     #[error("write fault")]
     WriteFailure,
-    /// Writes may be lost that were acknowledged, and that this Flush was to put onto the medium:
-    /// the device's cache was lost before. Later flushes speak of later writes.
-    #[error("writes that were acknowledged but not flushed may be lost: the target restarted")]
+    /// Reported by Flush: the device's volatile cache was lost, so acknowledged writes before this
+    /// Flush may be lost. Later flushes cover later writes.
+    #[error("acknowledged writes since the last flush may be lost: the target restarted")]
     CacheLost,
     /// The compared data differs.
     #[error("compared data differs")]
     CompareFailure,
-    /// The data that was read differs from what had been written.
-    #[error("data read back differs from what was written")]
+    /// Read data differs from written data.
+    #[error("data mismatch: read data differs from written data")]
     Corrupt,
-    /// The request was given up before it took effect, or it is unknown whether it did.
+    /// The request was cancelled; it is unknown whether it took effect.
     #[error("request aborted")]
     Aborted,
-    /// The device went away.
-    #[error("device is gone")]
+    /// The device is no longer available.
+    #[error("device no longer available")]
     Gone,
-    /// The device did not answer in time.
+    /// The device did not respond in time.
     #[error("device timed out")]
     TimedOut,
-    /// Anything else that went wrong inside of the device.
+    /// Any other internal error of the device.
     #[error("internal device error")]
     Internal,
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// A defect of the library was caught; the handles that the call used should be closed.
+/// Internal error of the library (panic). Close the handles used by the call.
 pub const SW_EPANIC: c_int = -1001;
 
 /// The reason for which a call failed.
@@ -56,8 +56,8 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Text of the last error of the calling thread, which says what is wrong; empty where there was
-/// none. Valid until the next call of the thread. Never NULL.
+/// Returns the message of the last error of the calling thread, or an empty string. Valid until the
+/// next call of the thread. Never NULL.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_error_message() -> *const c_char {
@@ -67,8 +67,8 @@ pub extern "C" fn sw_error_message() -> *const c_char {
         .unwrap_or(c"".as_ptr())
 }
 
-/// Returns the meaning of a result of this library, such as -ERANGE or SW_EPANIC, in a few words; on
-/// any thread. sw_error_message() has the details, on the thread of the call. Constant and never NULL.
+/// Returns a short description of an error value of this library, such as -ERANGE or SW_EPANIC, on
+/// any thread. sw_error_message() has the details. Constant, never NULL.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_strerror(code: c_int) -> *const c_char {
@@ -83,28 +83,28 @@ fn meaning(errno: c_int) -> Option<&'static CStr> {
     const PANIC: c_int = -SW_EPANIC;
     Some(match errno {
         0 => c"success",
-        libc::EACCES => c"the target denies this host the subsystem, or this access",
+        libc::EACCES => c"access denied by the target",
         libc::EAGAIN => c"the queue is full",
         libc::EBADF => c"the handle is closed or invalid",
-        libc::EBADMSG => c"the data is damaged",
-        libc::EBUSY => c"no I/O queue is left, or the buffer is in use",
+        libc::EBADMSG => c"data corruption detected",
+        libc::EBUSY => c"no free I/O queue, or the buffer is in use",
         libc::ECANCELED => c"the request was cancelled or aborted",
-        libc::EINVAL => c"invalid argument, or a range that is not whole blocks",
-        libc::ENODEV => c"the namespace is gone",
-        libc::ENOENT => c"no such request is in flight",
-        libc::ENOSPC => c"the device or the memory of the result has no room",
-        libc::ENOSYS => c"the kernel refuses an io_uring",
+        libc::EINVAL => c"invalid argument, or a range not aligned to blocks",
+        libc::ENODEV => c"the namespace was removed",
+        libc::ENOENT => c"no such outstanding request",
+        libc::ENOSPC => c"no space left on the device, or the result buffer is too small",
+        libc::ENOSYS => c"io_uring is not available",
         libc::ENXIO => c"no such namespace",
         libc::EOPNOTSUPP => c"not supported by the target",
         libc::EPERM => c"the queue belongs to another thread",
-        libc::EPROTO => c"the target broke the protocol",
+        libc::EPROTO => c"protocol error by the target",
         libc::ERANGE => c"beyond the end of the namespace",
         libc::EREMOTEIO => c"the target lost writes that were not flushed",
         libc::EROFS => c"the namespace is read-only",
-        libc::ESHUTDOWN => c"closed meanwhile",
-        libc::ESTALE => c"another volume has taken the namespace's place",
+        libc::ESHUTDOWN => c"closed during the call",
+        libc::ESTALE => c"the namespace is now another volume",
         libc::ETIMEDOUT => c"timed out",
-        PANIC => c"defect of the library; close the handles that the call used",
+        PANIC => c"internal error of the library; close the handles used by the call",
         _ => return None,
     })
 }
@@ -149,7 +149,10 @@ pub(crate) fn call<A: Answer>(run: impl FnOnce() -> Result<A, Failure>) -> c_int
             -failure.errno
         }
         Err(_) => {
-            note("a defect of the library was caught: close what the call used, and report it");
+            note(
+                "internal error of the library; close the handles used by the call, and report \
+                the error",
+            );
             SW_EPANIC
         }
     }

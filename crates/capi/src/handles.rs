@@ -63,6 +63,6 @@ pub(crate) fn number() -> usize {
 }
 
 pub(crate) fn closed(what: &str) -> Failure {
-    let message = format!("not an open {what}: it was closed, or never opened");
+    let message = format!("not an open {what}: closed, or never opened");
     Failure::new(libc::EBADF, message)
 }

@@ -1,11 +1,10 @@
-//! The C interface of the host, `libswitchyard`: handles, blocking calls and completion queues
-//! over [`host`]. `include/switchyard.h` is generated from it.
+//! The C API of the host, `libswitchyard`: handles, blocking calls and completion queues over
+//! [`host`]. `include/switchyard.h` is generated from it.
 //!
-//! A handle is a number that looks like a pointer and is never followed: a table says what it
-//! stands for, so one that was closed is found out. Targets, namespaces and switchboards are in tables
-//! of the process, queues in one of their thread, which is the only one that may use them. Pointers are
-//! followed in `memory` alone. Must never: let a panic reach the caller; keep a caller's memory
-//! longer than its request; accept a flag or field that has no meaning yet.
+//! A handle is an index into a table, stored in a pointer that is never dereferenced, so a closed
+//! handle is detected. Targets, namespaces and switchboards are in tables of the process, queues in
+//! a table of their thread. Only `memory` dereferences pointers. Invariants: no panic reaches the
+//! caller; a caller's memory is not used after its request; unknown flags and fields are refused.
 
 mod error;
 mod handles;

@@ -12,7 +12,7 @@ pub(crate) const PARTS_MAX: c_int = 1024;
 pub(crate) fn null(what: &str) -> Failure {
     Failure::new(
         libc::EFAULT,
-        format!("{what} is NULL: pass a valid pointer"),
+        format!("{what} is NULL; pass a valid pointer"),
     )
 }
 
@@ -24,7 +24,7 @@ fn check(pointer: *const u8, length: usize, what: &str) -> Result<(), Failure> {
         return Err(null(what));
     }
     if isize::try_from(length).is_err() || pointer.addr().checked_add(length).is_none() {
-        let message = format!("{what} of {length} bytes does not fit into memory");
+        let message = format!("{what} of {length} bytes exceeds the address space");
         return Err(Failure::new(libc::EINVAL, message));
     }
     Ok(())
@@ -94,7 +94,7 @@ pub(crate) unsafe fn numbers(pointer: *const u32, count: usize) -> Result<Vec<u3
 /// `out` is NULL or writable.
 pub(crate) unsafe fn store<T>(out: *mut T, value: T) -> Result<(), Failure> {
     if out.is_null() {
-        return Err(null("the place for the result"));
+        return Err(null("the pointer to the result"));
     }
     // SAFETY: it is not NULL, so the caller passed a place for a `T`.
     unsafe { out.write(value) };
@@ -110,7 +110,10 @@ pub(crate) unsafe fn store_text(out: *mut c_char, size: usize, text: &str) -> Re
     let room = unsafe { bytes_mut(out.cast(), size) }?;
     let text = text.bytes().chain([0]);
     if text.clone().count() > size {
-        let message = format!("room for {size} bytes: {} are needed", text.count());
+        let message = format!(
+            "the buffer has {size} bytes, but {} are needed",
+            text.count()
+        );
         return Err(Failure::new(libc::ENOSPC, message));
     }
     room.iter_mut().zip(text).for_each(|(to, byte)| *to = byte);
@@ -120,7 +123,7 @@ pub(crate) unsafe fn store_text(out: *mut c_char, size: usize, text: &str) -> Re
 /// Checks that a result can be stored, before anything is made that would be lost otherwise.
 pub(crate) fn storable<T>(out: *mut T) -> Result<(), Failure> {
     if out.is_null() || !out.is_aligned() {
-        return Err(null("the place for the result"));
+        return Err(null("the pointer to the result"));
     }
     Ok(())
 }
@@ -134,7 +137,7 @@ pub(crate) unsafe fn parts(
     count: c_int,
 ) -> Result<Vec<libc::iovec>, Failure> {
     let Some(length) = usize::try_from(count).ok().filter(|_| count <= PARTS_MAX) else {
-        let message = format!("{count} parts: a vector has 0 to {PARTS_MAX}");
+        let message = format!("the vector has {count} parts; use 0 to {PARTS_MAX}");
         return Err(Failure::new(libc::EINVAL, message));
     };
     check(
@@ -190,7 +193,7 @@ pub(crate) unsafe fn take<T: Versioned>(pointer: *const T) -> Result<T, Failure>
     let given = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
     let known = size.min(size_of::<T>());
     if given[known..].iter().any(|&byte| byte != 0) {
-        let message = "options that this library does not know are set: use a later library";
+        let message = "unknown options are set; use a later version of the library";
         return Err(Failure::new(libc::E2BIG, message));
     }
     // SAFETY: both ranges have `known` bytes, and any bytes of a user are a valid `T`: it consists
@@ -222,7 +225,7 @@ pub(crate) unsafe fn fill<T: Versioned>(pointer: *mut T, value: &T) -> Result<()
 fn check_size(size: usize) -> Result<(), Failure> {
     // None of the structures will ever have a page.
     if !(size_of::<usize>()..=4096).contains(&size) {
-        let message = format!("a structure with a size of {size}: set its size to sizeof");
+        let message = format!("the size field of the structure is {size}; set it to sizeof");
         return Err(Failure::new(libc::EINVAL, message));
     }
     Ok(())

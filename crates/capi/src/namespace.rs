@@ -16,7 +16,7 @@ pub struct Namespace(());
 
 pub(crate) static NAMESPACES: Handles<host::Namespace> = Handles::new("namespace");
 
-/// A write returns or completes when its data is on stable storage (FUA).
+/// FUA: a write completes when its data is on stable storage.
 pub const SW_FUA: u32 = 1;
 
 /// Sizes and limits of a namespace. Set size to sizeof(sw_info).
@@ -25,16 +25,16 @@ pub const SW_FUA: u32 = 1;
 pub struct NamespaceInfo {
     /// Size of the structure in bytes.
     pub size: usize,
-    /// Size of the namespace in bytes, now: a target may change it.
+    /// Current size of the namespace in bytes; the target may change it.
     pub bytes: u64,
-    /// Unit of offsets and lengths, in bytes.
+    /// Block size in bytes: unit of offsets and lengths.
     pub block_bytes: u32,
-    /// Most bytes of one request of a queue (of a switchboard: its request_bytes); blocking calls take
-    /// any length.
+    /// Largest request of a queue in bytes (with a switchboard: request_bytes of the queue).
+    /// Blocking calls have no limit.
     pub max_request_bytes: u32,
-    /// Identifier of the namespace.
+    /// Namespace ID.
     pub nsid: u32,
-    /// 1 if the namespace may not be written, otherwise 0.
+    /// 1 if the namespace is read-only, otherwise 0.
     pub read_only: u32,
 }
 
@@ -48,8 +48,8 @@ const _: () = assert!(
 
 /// Opens the namespace `nsid` of a target and stores a handle.
 ///
-/// Returns 0, -ENXIO where there is no such namespace, -EBUSY where the controller grants no further
-/// I/O queue, or another negative errno value.
+/// Returns 0, -ENXIO if there is no such namespace, -EBUSY if the controller grants no more I/O
+/// queues, or another negative errno value.
 ///
 /// # Safety
 /// `namespace_out` must be valid.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn sw_open(
     })
 }
 
-/// Closes a namespace's handle. Calls that other threads have under way, and queues, go on.
+/// Closes a namespace handle. Outstanding calls of other threads and queues continue.
 ///
 /// Returns 0 or -EBADF.
 // SAFETY: the name is this library's own.
@@ -79,14 +79,14 @@ pub extern "C" fn sw_close(ns: *mut Namespace) -> c_int {
     call(|| NAMESPACES.remove(ns.addr()).map(drop))
 }
 
-/// Gives each call of this handle that begins from now on `timeout_us` microseconds, by whatever
-/// thread; negative, which is the default: as long as it takes.
+/// Sets the time-out of later calls with this handle to `timeout_us` microseconds; negative
+/// (default): none.
 ///
-/// A call that is not done by then returns -ETIMEDOUT, at once unless its data is being transferred,
-/// and then within 5 s, or the command time-out if that is shorter. A write of it may or may not be
-/// done, in part or as a whole; newer writes to blocks that it may still write wait until that is
-/// decided. Memory of the caller's is not used after the return. Such calls are carried out by the
-/// library's thread, whatever the path of its options.
+/// After it, a call returns -ETIMEDOUT: at once, or, while its data is being transferred, within 5
+/// s (or the command time-out if shorter). A write may have taken effect in part or as a whole;
+/// later writes to these blocks wait until the outcome is known. The caller's memory is not used
+/// after the return. Calls with a time-out are executed by the library's thread, without the I/O
+/// path of the options.
 ///
 /// Returns 0 or -EBADF.
 // SAFETY: the name is this library's own.
@@ -98,8 +98,8 @@ pub extern "C" fn sw_set_timeout(ns: *mut Namespace, timeout_us: i64) -> c_int {
     })
 }
 
-/// Stores another handle of the namespace, of which sw_cancel gives up the calls; sw_close closes it.
-/// The library's thread carries them out, whatever the path of its options.
+/// Stores another handle of the namespace, whose calls sw_cancel can cancel. Close it with
+/// sw_close. Its calls are executed by the library's thread, without the I/O path of the options.
 ///
 /// Returns 0, -EBADF, or another negative errno value.
 ///
@@ -120,10 +120,9 @@ pub unsafe extern "C" fn sw_cancellable(
     })
 }
 
-/// Gives up the calls of a handle that sw_cancellable made, from any thread. They return -ECANCELED,
-/// unless they are answered first, as soon as their memory is free (sw_set_timeout says when), and so
-/// does every call of the handle that begins later. A write may or may not be done, as where its time
-/// is over. Queues that were made of the handle go on.
+/// Cancels all current and later calls of a handle of sw_cancellable, from any thread. They return
+/// -ECANCELED, unless they complete first, at the same time as after a time-out (sw_set_timeout). A
+/// write may have taken effect. Queues created from the handle continue.
 ///
 /// Returns 0, -EBADF, or -EINVAL for any other handle.
 // SAFETY: the name is this library's own.
@@ -132,8 +131,8 @@ pub extern "C" fn sw_cancel(ns: *mut Namespace) -> c_int {
     call(|| {
         let canceller = NAMESPACES.get(ns.addr())?.canceller();
         let canceller = canceller.ok_or_else(|| {
-            let message = "calls of this handle cannot be cancelled: make them by a handle of \
-                           sw_cancellable";
+            let message = "calls of this handle cannot be cancelled; use a handle of \
+                sw_cancellable";
             Failure::new(libc::EINVAL, message)
         })?;
         canceller.cancel();
@@ -141,7 +140,7 @@ pub extern "C" fn sw_cancel(ns: *mut Namespace) -> c_int {
     })
 }
 
-/// Fills `info` as far as its size says.
+/// Fills `info`, up to its size field.
 ///
 /// Returns 0 or a negative errno value.
 ///
@@ -165,10 +164,10 @@ pub unsafe extern "C" fn sw_namespace_info(ns: *mut Namespace, info: *mut Namesp
     })
 }
 
-/// Reads `length` bytes at `offset`, and returns when all of them are there.
+/// Reads `length` bytes at `offset`.
 ///
-/// Returns 0, -EINVAL where offset or length are no multiples of the block size, -ERANGE beyond the
-/// end, or another negative errno value; then part of the memory may be filled.
+/// Returns 0, -EINVAL if offset or length is not a multiple of the block size, -ERANGE beyond the
+/// end, or another negative errno value. After an error part of the memory may be filled.
 ///
 /// # Safety
 /// `data` must have `length` bytes.
@@ -188,10 +187,10 @@ pub unsafe extern "C" fn sw_read(
     })
 }
 
-/// Writes `length` bytes at `offset`. Without SW_FUA in `flags` they are stable only after sw_flush
-/// where the device has a volatile cache.
+/// Writes `length` bytes at `offset`. Without SW_FUA in `flags`, the data is on stable storage only
+/// after sw_flush.
 ///
-/// Returns as sw_read; part of the range may be written after an error.
+/// Returns as sw_read. After an error part of the range may be written.
 ///
 /// # Safety
 /// `data` must have `length` bytes.
@@ -217,8 +216,8 @@ pub unsafe extern "C" fn sw_write(
     })
 }
 
-/// Reads into `count` parts (0 to 1024), one after the other. A part may have any length and must
-/// not overlap another; together they are whole blocks.
+/// Reads into a vector of `count` parts (0 to 1024). Parts may have any length, but must not
+/// overlap; their total length is a multiple of the block size.
 ///
 /// Returns as sw_read.
 ///
@@ -246,7 +245,7 @@ pub unsafe extern "C" fn sw_readv(
     })
 }
 
-/// Writes `count` parts, one after the other; as sw_readv and sw_write.
+/// Writes a vector of `count` parts; see sw_readv and sw_write.
 ///
 /// # Safety
 /// The vector and its parts must be valid.
@@ -274,17 +273,16 @@ pub unsafe extern "C" fn sw_writev(
     })
 }
 
-/// Puts everything that was written before on stable storage.
+/// Flushes all earlier writes to stable storage.
 ///
-/// Returns 0, -EREMOTEIO where the target lost writes that were not flushed, or another negative
-/// errno value.
+/// Returns 0, -EREMOTEIO if the target lost unflushed writes, or another negative errno value.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_flush(ns: *mut Namespace) -> c_int {
     call(|| Ok(NAMESPACES.get(ns.addr())?.flush()?))
 }
 
-/// Gives `length` bytes at `offset` back: their content is no longer needed.
+/// Discards (deallocates) `length` bytes at `offset`.
 ///
 /// Returns as sw_read.
 // SAFETY: the name is this library's own.

@@ -8,53 +8,53 @@ use reactor::PollPolicy;
 use std::ffi::c_char;
 use std::time::Duration;
 
-/// Class of requests: that of the connection, or the library's default, which is throughput.
+/// Request class: that of the connection, or SW_CLASS_THROUGHPUT.
 pub const SW_CLASS_DEFAULT: u32 = 0;
-/// Class of requests that are few and waited for: they go first.
+/// Request class L (latency): served first.
 pub const SW_CLASS_LATENCY: u32 = 1;
-/// Class of requests that are many.
+/// Request class T (throughput).
 pub const SW_CLASS_THROUGHPUT: u32 = 2;
 
-/// Digests of headers: damage on the way is noticed, at some cost.
+/// Enable header digests (CRC-32C).
 pub const SW_HEADER_DIGEST: u32 = 1;
-/// Digests of data.
+/// Enable data digests (CRC-32C).
 pub const SW_DATA_DIGEST: u32 = 2;
 
-/// A thread that waits polls while that pays, and sleeps otherwise.
+/// A waiting thread polls while requests complete frequently enough, otherwise sleeps.
 pub const SW_POLL_AUTO: u32 = 0;
-/// A thread that waits always polls: lowest latency, a whole processor.
+/// A waiting thread always polls: lowest latency, 100 % CPU.
 pub const SW_POLL_ALWAYS: u32 = 1;
-/// A thread that waits sleeps at once.
+/// A waiting thread sleeps.
 pub const SW_POLL_NEVER: u32 = 2;
 
-/// A time of options that never comes.
+/// Infinite time-out.
 pub const SW_NEVER: u32 = u32::MAX;
 
-/// Options of sw_connect. Zero in a field is its default; set size to sizeof(sw_options).
+/// Options of sw_connect. Set size to sizeof(sw_options). 0 in any other field means its default.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Options {
     /// Size of the structure in bytes.
     pub size: usize,
-    /// Name of this host (NQN) that the target knows it by; NULL makes one for this connection.
+    /// NQN of this host; NULL: a new one for this connection.
     pub host_nqn: *const c_char,
     /// Class of the requests: SW_CLASS_*.
     pub request_class: u32,
     /// SW_HEADER_DIGEST, SW_DATA_DIGEST.
     pub flags: u32,
-    /// Time that each step of connecting may take, in milliseconds.
+    /// Time-out of each step of the connection set-up, in milliseconds.
     pub connect_timeout_ms: u32,
     /// Time after which a command is aborted, in milliseconds; 30,000 by default.
     pub command_timeout_ms: u32,
-    /// Keep-alive time-out in milliseconds; 15,000 by default, SW_NEVER turns it off.
+    /// Keep-alive time-out in milliseconds; 15,000 by default, SW_NEVER disables it.
     pub keep_alive_ms: u32,
     /// Time without a connection after which requests fail, in milliseconds; 600,000 by default,
     /// SW_NEVER waits for ever.
     pub loss_timeout_ms: u32,
-    /// I/O path of blocking calls, as "sync" or "stm:handover_us=500": each thread that makes them
-    /// has a connection of its own. It ends as that thread closes the namespace, with its next call
-    /// by a path after another thread did that, or with the thread. NULL: a thread of the library
-    /// carries them out for all.
+    /// I/O path of blocking calls, such as "sync" or "stm:handover_us=500". Each calling thread
+    /// then has its own connection, until it closes the namespace or exits; if another thread
+    /// closes the namespace, until the next call of this thread. NULL: a thread of the library
+    /// executes the calls of all threads.
     pub path: *const c_char,
 }
 
@@ -63,29 +63,30 @@ unsafe impl Versioned for Options {}
 
 const _: () = assert!(size_of::<Options>() == 48, "the layout is part of the ABI");
 
-/// Threads and lanes that the queues of a process share. Opaque.
+/// Threads and connections that queues of a process share. Opaque.
 #[derive(Debug)]
 pub struct Switchboard(());
 
-/// Options of sw_switchboard_create. Zero in a field is its default; set size to
-/// sizeof(sw_switchboard_options).
+/// Options of sw_switchboard_create. Set size to sizeof(sw_switchboard_options). 0 in any other
+/// field means its default.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SwitchboardOptions {
     /// Size of the structure in bytes.
     pub size: usize,
-    /// Numbers of the processors that get a thread and lanes each; NULL: all that the calling thread
-    /// may run on.
+    /// CPUs of the switchboard, with one thread each; NULL: all CPUs that the calling thread may
+    /// use.
     pub cores: *const u32,
-    /// The number of them, at most 1024.
+    /// Number of entries in cores, at most 1024.
     pub core_count: u32,
     /// Zero.
     pub reserved: u32,
-    /// Position of all knobs to begin with: "switchyard", which NULL is, or that of another stack to
-    /// compare with, as "linux" or "nvme-tcp" (the names of --baseline of the program).
+    /// Preset of the switch parameters: "switchyard" (NULL), or another stack for comparison, such
+    /// as "linux" or "nvme-tcp" (see `switchyard bench --help`, --baseline).
     pub preset: *const c_char,
-    /// Knobs that differ from it, as "doorbell=immediate,completion_hold_us=0" (those of --knob of
-    /// the program; `switchyard switch knobs` lists them); NULL: none.
+    /// Switch parameters that differ from the preset, such as
+    /// "doorbell=immediate,completion_hold_us=0" (`switchyard switch knobs` lists them); NULL:
+    /// none.
     pub knobs: *const c_char,
 }
 
@@ -97,35 +98,35 @@ const _: () = assert!(
     "the layout is part of the ABI"
 );
 
-/// Lets the switchboard move the thread to others of its cores while it has the queue, unless the
-/// thread was pinned to one.
+/// The switchboard may move the thread between its cores while the queue exists, unless the thread
+/// is pinned to one CPU.
 pub const SW_STEERED: u32 = 1;
 
-/// Options of sw_queue_create. Zero in a field is its default; set size to
-/// sizeof(sw_queue_options).
+/// Options of sw_queue_create. Set size to sizeof(sw_queue_options). 0 in any other field means its
+/// default.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct QueueOptions {
     /// Size of the structure in bytes.
     pub size: usize,
-    /// Connections of the queue, each with as many requests as the queue's depth; 1 by default.
+    /// Number of connections, each with the depth of the queue; 1 by default.
     pub connections: u32,
-    /// Behaviour of sw_queue_reap while it waits: SW_POLL_*.
+    /// Polling policy of sw_queue_reap: SW_POLL_*.
     pub poll: u32,
     /// Class of the requests: SW_CLASS_*; by default that of the connection.
     pub request_class: u32,
     /// Zero.
     pub reserved: u32,
-    /// Makes the queue's requests go through this switchboard; NULL: the queue has connections of its
-    /// own. What follows is for queues of a switchboard only, and connections is not.
+    /// Switchboard of the queue; NULL: the queue has its own connections. The fields below apply
+    /// only with a switchboard, and connections only without one.
     pub switchboard: *mut Switchboard,
-    /// Most bytes of a request with data; 262,144 by default. Twice as much for each request of the
-    /// depth is the address space that the queue takes, 2 GiB at most, for which the depth is reduced.
+    /// Largest request in bytes; 262,144 by default. The queue uses 2 * depth * request_bytes of
+    /// address space, at most 2 GiB; the depth is reduced to fit.
     pub request_bytes: u32,
     /// SW_STEERED.
     pub flags: u32,
-    /// Bytes of sw_buffer_alloc, 1 GiB at most, of which data is not copied; none by default. Address
-    /// space.
+    /// Size of the memory for zero-copy buffers (sw_buffer_alloc) in bytes, at most 1 GiB; 0 by
+    /// default. Reserves address space only.
     pub buffer_bytes: u64,
 }
 
@@ -167,7 +168,7 @@ pub(crate) fn flags(given: u32, known: u32, names: &str) -> Result<(), Failure> 
 
 /// An option that has no such value.
 pub(crate) fn unknown(what: &str, value: u32, instead: &str) -> Failure {
-    let message = format!("{what} is {value:#x}: use {instead}");
+    let message = format!("{what} is {value:#x}; use {instead}");
     Failure::new(libc::EINVAL, message)
 }
 

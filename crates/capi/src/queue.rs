@@ -13,33 +13,34 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd as _;
 use std::ptr;
 
-/// Requests and completions of one thread on a namespace. Opaque.
+/// A queue of requests of one thread on a namespace. Opaque.
 #[derive(Debug)]
 pub struct Queue(());
 
-/// A finished request.
+/// A completed request.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Completion {
-    /// The pointer that the request was submitted with.
+    /// The pointer given at submission.
     pub user: *mut c_void,
-    /// 0, or a negative errno value; a read's memory is filled where it is 0.
+    /// 0, or a negative errno value. The memory of a read is valid only with 0.
     pub result: i32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// Makes a queue of the calling thread for `depth` requests at once (1 to 4095; the controller may
-/// allow fewer, sw_queue_depth says), with a connection of its own, or through the switchboard of its
-/// options. `options` may be NULL.
+/// Creates a queue of the calling thread for `depth` outstanding requests (1 to 4095; the
+/// controller may allow fewer, see sw_queue_depth), with its own connection, or with the
+/// switchboard of `options`. `options` may be NULL.
 ///
-/// A thread that keeps requests outstanding must call sw_queue_reap within the keep-alive time-out;
-/// for a queue of a switchboard its threads do that, but for a thread of SW_CLASS_LATENCY that is
-/// alone with its core, which may get a connection of its own besides.
-/// Returns 0, -EBUSY where the controller grants no further I/O queue, -EMFILE where it has fewer to
-/// give than the switchboard needs, or the switchboard has 4,096 queues, -ENOSYS where the kernel
-/// refuses an io_uring, or another negative errno value. If a switchboard breaks, requests of its
-/// queues end with -ENODEV.
+/// A thread with outstanding requests must call sw_queue_reap at least once per keep-alive
+/// time-out. With a switchboard this is not necessary, except for the only SW_CLASS_LATENCY thread
+/// of a core, which may get its own connection.
+///
+/// Returns 0, -EBUSY if the controller grants no more
+/// I/O queues, -EMFILE if it grants fewer than the switchboard needs or the switchboard already has
+/// 4,096 queues, -ENOSYS without io_uring, or another negative errno value. If a switchboard fails,
+/// requests of its queues complete with -ENODEV.
 ///
 /// # Safety
 /// Pointers must be valid for the call.
@@ -78,8 +79,8 @@ fn own(
     options: &QueueOptions,
 ) -> Result<host::Queue, Failure> {
     if options.request_bytes != 0 || options.flags != 0 || options.buffer_bytes != 0 {
-        let message = "request_bytes, flags and buffer_bytes are for queues of a switchboard: name \
-                       one, or leave them zero";
+        let message = "request_bytes, flags and buffer_bytes need a switchboard; set one, or leave \
+            them zero";
         return Err(Failure::new(libc::EINVAL, message));
     }
     let most = host::limits::CHANNEL_QUEUES_MAX;
@@ -101,7 +102,7 @@ fn switched(
 ) -> Result<host::Queue, Failure> {
     options::flags(options.flags, SW_STEERED, "SW_STEERED")?;
     if options.connections != 0 {
-        let message = "a queue of a switchboard has no connections of its own: leave them zero";
+        let message = "a queue of a switchboard has no own connections; leave the number zero";
         return Err(Failure::new(libc::EINVAL, message));
     }
     let board = SWITCHBOARDS.get(options.switchboard.addr())?;
@@ -123,11 +124,19 @@ fn number(value: u32, most: u16, what: &str) -> Result<u16, Failure> {
     let value = u16::try_from(value)
         .ok()
         .filter(|&value| (1..=most).contains(&value));
-    value.ok_or_else(|| Failure::new(libc::EINVAL, format!("{what} is 1 to {most}")))
+    value.ok_or_else(|| {
+        Failure::new(
+            libc::EINVAL,
+            format!(
+                "{what} is out of range; use 1 to \
+        {most}"
+            ),
+        )
+    })
 }
 
-/// Closes a queue, as the end of its thread does. Requests under way end without an answer, and may
-/// or may not be carried out; memory of theirs is not used any more. Frees its registered buffers.
+/// Closes a queue, as the exit of its thread does. Outstanding requests get no completion, and may
+/// or may not take effect; their memory is not used any more. Frees the registered buffers.
 ///
 /// Returns 0, -EBADF, or -EPERM for a queue of another thread.
 // SAFETY: the name is this library's own.
@@ -136,14 +145,14 @@ pub extern "C" fn sw_queue_destroy(queue: *mut Queue) -> c_int {
     call(|| requests::close(queue.addr()))
 }
 
-/// Returns the number of requests that may be outstanding, or a negative errno value.
+/// Returns the largest number of outstanding requests, or a negative errno value.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_depth(queue: *mut Queue) -> c_int {
     call(|| requests::with(queue.addr(), |open| Ok(count(open.queue().depth()))))
 }
 
-/// Returns the number of requests that were submitted and not reaped, or a negative errno value.
+/// Returns the number of submitted, unreaped requests, or a negative errno value.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_outstanding(queue: *mut Queue) -> c_int {
@@ -182,12 +191,12 @@ fn writes(flags: u32) -> Result<Operation, Failure> {
     Ok(Operation::Write { durable })
 }
 
-/// Submits a read of `length` bytes at `offset`; `data` is filled when the request is reaped. It
-/// leaves at the next sw_queue_kick or sw_queue_reap. `user` comes back with the completion.
+/// Submits a read of `length` bytes at `offset`; `data` is filled when the request is reaped. The
+/// request is sent at the next sw_queue_kick or sw_queue_reap. The completion returns `user`.
 ///
-/// Returns 0; -EAGAIN while the queue is full; -EINVAL for a range that is empty, not whole blocks,
-/// or longer than a request may be; -ERANGE beyond the end; or another
-/// negative errno value. Without 0 there is no completion.
+/// Returns 0; -EAGAIN if the queue is full; -EINVAL for a range that is empty, not aligned to
+/// blocks, or longer than max_request_bytes; -ERANGE beyond the end; or another negative errno
+/// value. After an error there is no completion.
 ///
 /// # Safety
 /// `data` must have `length` bytes until the request is reaped.
@@ -205,8 +214,8 @@ pub unsafe extern "C" fn sw_queue_read(
     })
 }
 
-/// Submits a write; `flags` is 0 or SW_FUA. The data is copied before the call returns, but for a
-/// registered buffer, which may not be changed until the request is reaped.
+/// Submits a write; `flags` is 0 or SW_FUA. The data is copied before the call returns, except from
+/// a registered buffer, which must not change until the request is reaped.
 ///
 /// Returns as sw_queue_read.
 ///
@@ -228,7 +237,7 @@ pub unsafe extern "C" fn sw_queue_write(
     })
 }
 
-/// Submits a read into `count` parts, as sw_readv. The vector itself is copied.
+/// Submits a read into a vector of `count` parts, as sw_readv. The vector itself is copied.
 ///
 /// Returns as sw_queue_read.
 ///
@@ -250,8 +259,9 @@ pub unsafe extern "C" fn sw_queue_readv(
     })
 }
 
-/// Submits a write of `count` parts, as sw_writev. Parts are copied before the call returns, but for
-/// one alone that is in a registered buffer, which may not be changed until the request is reaped.
+/// Submits a write of a vector of `count` parts, as sw_writev. The data is copied before the call
+/// returns, except for a single part in a registered buffer, which must not change until the
+/// request is reaped.
 ///
 /// Returns as sw_queue_read.
 ///
@@ -274,7 +284,8 @@ pub unsafe extern "C" fn sw_queue_writev(
     })
 }
 
-/// Submits a flush: everything that was written and reaped before is stable when it is reaped.
+/// Submits a flush: at its completion, all writes reaped before the submission are on stable
+/// storage.
 ///
 /// Returns as sw_queue_read.
 // SAFETY: the name is this library's own.
@@ -299,7 +310,7 @@ pub extern "C" fn sw_queue_discard(
     })
 }
 
-/// Submits zeroes, as sw_write_zeroes.
+/// Submits a write of zeroes, as sw_write_zeroes.
 ///
 /// Returns as sw_queue_read.
 // SAFETY: the name is this library's own.
@@ -317,7 +328,7 @@ pub extern "C" fn sw_queue_write_zeroes(
     submit(queue, offset, user, || Ok((operation, Data::None(length))))
 }
 
-/// Sends off what was submitted, without waiting.
+/// Sends the submitted requests, without waiting.
 ///
 /// Returns 0 or a negative errno value.
 // SAFETY: the name is this library's own.
@@ -331,9 +342,9 @@ pub extern "C" fn sw_queue_kick(queue: *mut Queue) -> c_int {
     })
 }
 
-/// Sends off what was submitted, waits until `min` requests are done, or all that are outstanding,
-/// or `timeout_us` microseconds have passed (negative: any time), and stores at most `max`
-/// completions. With a `min` of 0 it only looks.
+/// Sends the submitted requests, waits until `min` (or all outstanding) requests are complete or
+/// `timeout_us` microseconds have passed (negative: no limit), and stores at most `max`
+/// completions. With `min` 0 it does not wait.
 ///
 /// Returns the number of completions, or a negative errno value.
 ///
@@ -369,14 +380,12 @@ pub unsafe extern "C" fn sw_queue_reap(
     })
 }
 
-/// Gives each request that is submitted from now on `timeout_us` microseconds; negative, which is the
-/// default: as long as it takes.
+/// Sets the time-out of later requests to `timeout_us` microseconds; negative (default): none.
 ///
-/// A request that is not done by then completes with -ETIMEDOUT, and its memory is the caller's
-/// again: at once unless the memory is being received into or sent from, or the target may still ask
-/// for it, and then within 5 s, or the command time-out if that is shorter. A read's data that comes
-/// later is dropped. A write may or may not be done; newer writes to its blocks wait until that is
-/// decided, so it undoes none of them. It takes calls of sw_queue_reap to notice the time.
+/// After it, a request completes with -ETIMEDOUT: at once, or, while its memory is needed for a
+/// transfer, within 5 s (or the command time-out if shorter). Late data of a read is dropped. A
+/// write may have taken effect; later writes to these blocks wait until the outcome is known, so it
+/// cannot overwrite them. Time-outs are processed by sw_queue_reap.
 ///
 /// Returns 0 or a negative errno value.
 // SAFETY: the name is this library's own.
@@ -390,22 +399,22 @@ pub extern "C" fn sw_queue_set_timeout(queue: *mut Queue, timeout_us: i64) -> c_
     })
 }
 
-/// Gives up every request that was submitted with `user`, as if its time were over. Each completes
-/// with -ECANCELED, or with the target's answer if that comes first, and is reaped as any other: its
-/// memory is the request's until then.
+/// Cancels all requests submitted with `user`, as after a time-out. They complete with -ECANCELED,
+/// or with the target's result if that arrives first. Their memory stays in use until they are
+/// reaped.
 ///
-/// Returns 0, -ENOENT where no request with `user` is under way, or another negative errno value.
+/// Returns 0, -ENOENT if no outstanding request has `user`, or another negative errno value.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_cancel(queue: *mut Queue, user: *mut c_void) -> c_int {
     call(|| requests::with(queue.addr(), |open| open.cancel(user.expose_provenance())))
 }
 
-/// A descriptor for poll(2) and event loops: readable whenever sw_queue_reap with a `min` of 0 may
-/// have something to do or to bring; it may be readable in vain. It belongs to the queue: neither
-/// read nor close it.
+/// Returns a file descriptor for poll(2) and event loops. It is readable when sw_queue_reap with
+/// `min` 0 may have work or completions; spurious wake-ups are possible. It belongs to the queue:
+/// do not read or close it.
 ///
-/// Returns the descriptor or a negative errno value.
+/// Returns the descriptor, or a negative errno value.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_queue_fd(queue: *mut Queue) -> c_int {
@@ -416,13 +425,12 @@ pub extern "C" fn sw_queue_fd(queue: *mut Queue) -> c_int {
     })
 }
 
-/// Allocates `length` bytes of memory for requests of this queue, zeroed, whole pages, and stores
-/// its address. Data of requests within it is not copied between the caller and the queue, but for
-/// that of a vector of several parts, wherever they are, and through a switchboard that of buffers
-/// beyond buffer_bytes. Several requests may use ranges of a buffer at once. Its pages are taken from
-/// the system when they are first touched.
+/// Allocates a registered buffer of `length` zeroed bytes, rounded up to pages, and stores its
+/// address. Requests with data in it are zero-copy, except vectors of several parts, and, with a
+/// switchboard, buffers beyond buffer_bytes. Several requests may use parts of a buffer at the same
+/// time. Pages are allocated at first access.
 ///
-/// Returns 0, -EINVAL for no bytes, -ENOMEM or another negative errno value.
+/// Returns 0, -EINVAL for length 0, -ENOMEM, or another negative errno value.
 ///
 /// # Safety
 /// `address` must be valid.
@@ -441,9 +449,9 @@ pub unsafe extern "C" fn sw_buffer_alloc(
     })
 }
 
-/// Gives a buffer of sw_buffer_alloc back.
+/// Frees a buffer of sw_buffer_alloc.
 ///
-/// Returns 0, -EBUSY while a request uses it, -EINVAL where no buffer begins there, or another
+/// Returns 0, -EBUSY while a request uses it, -EINVAL if no buffer starts at `address`, or another
 /// negative errno value.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]

@@ -76,7 +76,7 @@ pub(crate) enum Data {
     Parts(Vec<libc::iovec>),
 }
 
-/// A finished request.
+/// A completed request.
 pub(crate) struct Finished {
     /// The caller's pointer.
     pub(crate) user: usize,
@@ -119,7 +119,7 @@ pub(crate) fn open(handle: usize, queue: Queue) -> Result<(), Failure> {
     // The set is locked alone: a queue that is dropped locks it, too.
     let added = QUEUES.try_with(|queues| queues.borrow_mut().push(queue));
     added.map_err(|_| {
-        let message = "the thread ends: make the queue on another";
+        let message = "the thread is exiting; create the queue on another thread";
         Failure::new(libc::EPERM, message)
     })?;
     let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
@@ -152,8 +152,7 @@ impl Drop for OpenQueue {
 fn missing(handle: usize) -> Failure {
     let all = ALL.read().unwrap_or_else(PoisonError::into_inner);
     if all.contains(&handle) {
-        let message = "a queue of another thread: use a queue where it was made, and make one for \
-                       each thread";
+        let message = "the queue belongs to another thread; create one queue per thread";
         return Failure::new(libc::EPERM, message);
     }
     closed("queue")
@@ -181,7 +180,7 @@ impl OpenQueue {
             Data::Parts(parts) => parts.iter().map(|part| part.iov_len as u64).sum(),
         };
         if length == 0 && operation != Operation::Flush {
-            let message = "a request of no bytes: give it at least one block";
+            let message = "the request has length 0; use at least one block";
             return Err(Failure::new(libc::EINVAL, message));
         }
         // The range is checked before anything is taken.
@@ -197,7 +196,7 @@ impl OpenQueue {
         request.data = slice;
         self.queue.submit(request).map_err(|_| {
             self.table.detach(tag);
-            let message = "the queue is full: reap a completion, then submit again";
+            let message = "the queue is full; reap a completion, then submit again";
             Failure::new(libc::EAGAIN, message)
         })
     }
@@ -256,7 +255,7 @@ impl OpenQueue {
     fn buffer(&mut self, length: usize) -> Result<IoSlice, Failure> {
         self.queue.buffer(length).ok_or_else(|| {
             let message =
-                "all buffers of the queue are in use: reap a completion, then submit again";
+                "all buffers of the queue are in use; reap a completion, then submit again";
             Failure::new(libc::EAGAIN, message)
         })
     }
@@ -271,7 +270,7 @@ impl OpenQueue {
             return Ok(None);
         }
         if length > buffer.length - at {
-            let message = "the range begins in a registered buffer and ends beyond it";
+            let message = "the range exceeds its registered buffer";
             return Err(Failure::new(libc::EINVAL, message));
         }
         Ok(Some(buffer.slice(at, length)))
@@ -290,7 +289,7 @@ impl OpenQueue {
         if found {
             return Ok(());
         }
-        let message = "no request with this pointer is under way: reap its completion";
+        let message = "no outstanding request with this pointer; reap its completion";
         Err(Failure::new(libc::ENOENT, message))
     }
 
@@ -327,7 +326,7 @@ impl OpenQueue {
     /// Registers a buffer, and returns its address.
     pub(crate) fn register(&mut self, length: usize) -> Result<*mut u8, Failure> {
         if length == 0 {
-            let message = "a buffer of no bytes: ask for at least one";
+            let message = "the buffer has length 0; use at least 1 byte";
             return Err(Failure::new(libc::EINVAL, message));
         }
         let given = self.queue.reserve(length);
@@ -365,11 +364,12 @@ impl OpenQueue {
                 Ok(())
             }
             Some(_) => {
-                let message = "a request uses the buffer: wait for it, then free it";
+                let message = "a request uses the buffer; wait for its completion, then free the \
+                    buffer";
                 Err(Failure::new(libc::EBUSY, message))
             }
             None => {
-                let message = "no registered buffer of this queue begins there";
+                let message = "no registered buffer of this queue starts at this address";
                 Err(Failure::new(libc::EINVAL, message))
             }
         }

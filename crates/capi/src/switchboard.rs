@@ -11,14 +11,13 @@ use std::ptr;
 
 pub(crate) static SWITCHBOARDS: Handles<host::Switchboard> = Handles::new("switchboard");
 
-/// Starts a switchboard and stores a handle. `options` may be NULL. Queues of any namespaces that
-/// sw_queue_create makes with it share one connection for each of its cores, class and target; on
-/// each core requests of SW_CLASS_LATENCY go before those of SW_CLASS_THROUGHPUT. A thread submits to
-/// the core that it runs on, or to one of the others if the switchboard does not have that.
+/// Starts a switchboard and stores a handle. `options` may be NULL. Its queues, of any namespace,
+/// share one connection per core, class and target. Each core serves SW_CLASS_LATENCY before
+/// SW_CLASS_THROUGHPUT. A thread submits to the core on which it runs, or to another core of the
+/// switchboard if its own is not part of it.
 ///
-/// Returns 0, -EINVAL for cores that the process may not use or that are named twice, or a preset or
-/// knobs that there are not, -ENOSYS where the kernel refuses an io_uring, or another negative errno
-/// value.
+/// Returns 0, -EINVAL for unavailable or duplicate cores, or an unknown preset or switch parameter,
+/// -ENOSYS without io_uring, or another negative errno value.
 ///
 /// # Safety
 /// Pointers must be valid for the call.
@@ -34,7 +33,7 @@ pub unsafe extern "C" fn sw_switchboard_create(
         let options = unsafe { memory::take(options) }?;
         options::flags(options.reserved, 0, "zero in reserved fields")?;
         if options.core_count > 1024 {
-            let message = format!("{} cores: name at most 1024", options.core_count);
+            let message = format!("{} cores; use at most 1024", options.core_count);
             return Err(Failure::new(libc::EINVAL, message));
         }
         // SAFETY: the header asks for as many numbers.
@@ -51,8 +50,8 @@ pub unsafe extern "C" fn sw_switchboard_create(
     })
 }
 
-/// Closes a switchboard's handle. Its queues go on; its threads and connections end when the last of
-/// them is closed, too.
+/// Closes a switchboard handle. Its queues continue; its threads and connections end when the last
+/// queue is closed.
 ///
 /// Returns 0 or -EBADF.
 // SAFETY: the name is this library's own.
@@ -76,7 +75,7 @@ unsafe fn knobs(options: &SwitchboardOptions) -> Result<Knobs, Failure> {
         let changes = text.split(',').filter(|change| !change.is_empty());
         let changes = changes.map(|change| {
             let parts = change.split_once('=');
-            parts.ok_or_else(|| invalid(format!("knobs has {change:?}: write NAME=VALUE,...")))
+            parts.ok_or_else(|| invalid(format!("knobs has {change:?}; use NAME=VALUE,...")))
         });
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
         knobs.change(changes).map_err(invalid)?;
@@ -88,13 +87,13 @@ fn invalid(reason: impl ToString) -> Failure {
     Failure::new(libc::EINVAL, reason.to_string())
 }
 
-/// Changes a knob while requests are under way, by its name and its value as text: ("doorbell",
-/// "immediate"), ("completion_hold_us", "0"), ("prioritisation", "off").
+/// Changes a switch parameter, without interrupting requests. Name and value are text, such as
+/// ("doorbell", "immediate"), ("completion_hold_us", "0"), ("prioritisation", "off").
 ///
-/// Returns 0, -EBADF, -ESHUTDOWN where the switchboard has ended, or -EINVAL for a name or a value that
-/// there is not (sw_error_message() lists those that there are), a knob that counts only with another
-/// one, or one that stays as it was when the switchboard was made: lanes, latency_threads and
-/// polling. Nothing has changed then.
+/// Returns 0, -EBADF, -ESHUTDOWN if the switchboard has ended, or -EINVAL for an unknown name or
+/// value (sw_error_message() lists the valid ones), a parameter without effect in the current mode,
+/// or one that is fixed at the start: lanes, latency_threads and polling. After an error nothing
+/// has changed.
 ///
 /// # Safety
 /// Pointers must be valid for the call.
@@ -115,10 +114,11 @@ pub unsafe extern "C" fn sw_switchboard_set_knob(
     })
 }
 
-/// Stores the value of a knob as text, with its end, in `size` bytes; 32 are enough for each.
+/// Stores the value of a switch parameter as text with a terminating 0 in `size` bytes; 32 are
+/// enough.
 ///
-/// Returns 0, -EBADF, -ENOSPC where it has more bytes, or -EINVAL for a name that there is not
-/// (sw_error_message() lists those that there are), or a knob that counts only with another one.
+/// Returns 0, -EBADF, -ENOSPC if the text is longer, or -EINVAL for an unknown name
+/// (sw_error_message() lists the valid ones), or a parameter without effect in the current mode.
 ///
 /// # Safety
 /// Pointers must be valid for the call.
@@ -140,27 +140,27 @@ pub unsafe extern "C" fn sw_switchboard_get_knob(
     })
 }
 
-/// All cores of a switchboard together.
+/// Sum over all cores of a switchboard.
 pub const SW_ALL_CORES: u32 = u32::MAX;
 
-/// A counter of a switchboard, of a core or of all.
+/// A counter of a switchboard.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Counter {
-    /// Name, as "latency_requests".
+    /// Name, such as "latency_requests".
     pub name: [c_char; 56],
-    /// Value since the switchboard was made.
+    /// Value since the start of the switchboard.
     pub value: u64,
 }
 
 const _: () = assert!(size_of::<Counter>() == 64, "the layout is part of the ABI");
 
-/// Stores the first `count` counters of the switchboard's thread on the processor `core`, or, with
-/// SW_ALL_CORES, of the sums of all; at most 10 ms old. docs/guide/program.md lists them. A later library
-/// may have more of them, in another order: find them by their names. `counters` may be NULL where
-/// `count` is 0.
+/// Stores the first `count` counters of `core`, or with SW_ALL_CORES the sums over all cores.
+/// Values are at most 10 ms old. docs/guide/program.md lists them. Later libraries may have more
+/// counters, in another order: find them by name. `counters` may be NULL if `count` is 0.
 ///
-/// Returns how many there are, -EBADF, or -EINVAL for a processor that the switchboard does not have.
+/// Returns the number of existing counters, -EBADF, or -EINVAL for a core that is not part of the
+/// switchboard.
 ///
 /// # Safety
 /// Pointers must be valid for the call.

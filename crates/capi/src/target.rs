@@ -24,10 +24,10 @@ pub(crate) struct Connected {
 pub(crate) static TARGETS: Handles<Connected> = Handles::new("target");
 
 /// Connects to the subsystem `nqn` at `address` ("HOST:PORT") and stores a handle. `options` may be
-/// NULL. Each target has a thread of its own, which keeps the connection alive.
+/// NULL. Each target has a thread that keeps the connection alive.
 ///
-/// Returns 0, -ECONNREFUSED, -ETIMEDOUT, -EACCES where the target does not allow this host, or
-/// another negative errno value.
+/// Returns 0, -ECONNREFUSED, -ETIMEDOUT, -EACCES if the target refuses this host, or another
+/// negative errno value.
 ///
 /// # Safety
 /// Pointers must be valid for the call.
@@ -94,8 +94,8 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
     Ok(Connected { subsystem, class })
 }
 
-/// Closes a target's handle. Its connection ends when its namespaces and queues are closed, too;
-/// connections that other threads have by a path are waited for, a second at the longest.
+/// Closes a target handle. The connection ends when all namespaces and queues of the target are
+/// closed. Waits up to 1 s for connections of other threads with an I/O path.
 ///
 /// Returns 0 or -EBADF.
 // SAFETY: the name is this library's own.

@@ -3,12 +3,11 @@
 
 use std::ffi::c_char;
 
-/// Version of the ABI: what is compiled against this header works with every library of the same
-/// number, also a later one.
+/// Version of the ABI. A program compiled with this header works with any library of the same
+/// number.
 pub const SWITCHYARD_ABI_VERSION: u32 = 0;
 
-/// Returns the version of the ABI that the library has: equal to SWITCHYARD_ABI_VERSION where
-/// header and library fit together.
+/// Returns the ABI version of the library. It must equal SWITCHYARD_ABI_VERSION.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_abi_version() -> u32 {

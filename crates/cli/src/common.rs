@@ -1,5 +1,4 @@
-//! The part of the command line that all programs have: options of every command, and where help has
-//! its examples from.
+//! Command-line parts that `switchyard` and `lab` share: global options, and examples in help.
 
 use crate::{log, output::Output};
 use clap::Args;
@@ -8,21 +7,24 @@ use clap::Args;
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// Print results as JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
-    /// Levels to log to stderr, such as "info" or "switchyard_target=debug"
-    ///
-    /// Without it the environment variable SWITCHYARD_LOG decides, and without that "warn".
-    #[arg(long, global = true, value_name = "FILTER")]
+    /// Log level on stderr: error, warn, info, debug or trace, also per module, such as
+    /// switchyard_target=debug [default: $SWITCHYARD_LOG, or warn]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        help_heading = "Global options"
+    )]
     pub log: Option<String>,
 }
 
 impl Common {
-    /// Starts the log; it says what `default` selects where neither the option nor the environment
-    /// says otherwise.
+    /// Starts the log with the level of the option, of the environment, or `default`.
     ///
     /// # Errors
-    /// A filter that has no meaning.
+    /// An invalid filter.
     pub fn start_log(&self, default: &str) -> anyhow::Result<()> {
         log::start(self.log.as_deref(), default)
     }
@@ -34,7 +36,7 @@ impl Common {
     }
 }
 
-/// Gives every command below `command` its examples and exit codes, where it has none of its own.
+/// Copies the examples and exit codes of a command to its subcommands that have none.
 pub fn share_examples(command: clap::Command) -> clap::Command {
     let examples = command.get_after_long_help().cloned();
     command.mut_subcommands(|below| {

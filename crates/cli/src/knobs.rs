@@ -1,4 +1,4 @@
-//! The knobs of the switch on the command line.
+//! Options for switch parameters.
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -6,34 +6,38 @@ use load::KnobChange;
 use switch::Knobs;
 use switch::knobs::Preset;
 
-/// The setting of the switch: a baseline, and the differences from it.
+/// Switch parameters: a preset, and differences from it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SwitchArgs {
-    /// Be like another stack, to compare with: linux, nvme-tcp or poll
+    /// Preset that emulates another stack, for comparison [default: switchyard]
     ///
-    /// "linux" has one lane per core for all requests, no priority and fixed batching; "nvme-tcp"
-    /// is the same without batching; with "poll" every thread polls. Also: "poll-priority" (and
-    /// threads with latency work at nice -20), the ablation's steps "blk-switch-p-rs-as",
-    /// "blk-switch-rs-as", "blk-switch-as", "blk-switch", and "switchyard", the default. Idle cores
-    /// of all these but "poll" poll while that pays; "blk-switch-paper" is "blk-switch" on threads
-    /// that sleep when idle.
-    #[arg(long, value_name = "NAME")]
+    ///   linux               one lane per core for both classes, no priorities, fixed batching
+    ///   nvme-tcp            linux without batching
+    ///   poll                every thread polls
+    ///   poll-priority       poll, with threads of class L at nice -20
+    ///   blk-switch          the switch of the blk-switch paper
+    ///   blk-switch-as       blk-switch without application steering
+    ///   blk-switch-rs-as    blk-switch without request and application steering
+    ///   blk-switch-p-rs-as  blk-switch without prioritisation, request and application steering
+    ///   blk-switch-paper    blk-switch with threads that sleep when idle
+    ///   switchyard          all mechanisms of Switchyard
+    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
     pub baseline: Option<Preset>,
-    /// Turn a knob of the switch (repeatable), such as doorbell=immediate
+    /// Switch parameter, such as doorbell=immediate (repeatable)
     ///
-    /// Turned after the baseline. `switchyard switch knobs` lists all of them.
+    /// Applied after --baseline. `switchyard switch knobs` lists all parameters.
     #[arg(long = "knob", value_name = "KEY=VALUE", value_parser = KnobChange::known)]
     pub knobs: Vec<KnobChange>,
-    /// The idle policy of a thread [default: as the baseline says, else auto]
+    /// Idle policy of the threads [default: that of --baseline, otherwise auto]
     #[arg(long, value_enum)]
     pub poll: Option<Poll>,
 }
 
 impl SwitchArgs {
-    /// Returns the values of all knobs.
+    /// Returns the values of all parameters.
     ///
     /// # Errors
-    /// Knobs that do not go together.
+    /// Parameters that contradict each other.
     pub fn knobs(&self) -> Result<Knobs> {
         let mut knobs = self.baseline.unwrap_or(Preset::Switchyard).knobs();
         knobs
@@ -42,7 +46,7 @@ impl SwitchArgs {
         if let Some(poll) = self.poll {
             ensure!(
                 self.knobs.iter().all(|change| change.key != "polling"),
-                "--poll and --knob polling= say the same; keep one of them"
+                "--poll and --knob polling= set the same parameter; use one of them"
             );
             knobs.polling = poll.into();
         }
@@ -53,11 +57,11 @@ impl SwitchArgs {
 /// The idle policy of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Poll {
-    /// Polls for ever: lowest latency, one whole core each
+    /// Poll always: lowest latency, 100 % CPU
     Always,
-    /// Sleeps at once: least CPU
+    /// Sleep when idle: lowest CPU use
     Never,
-    /// Polls while that pays, then sleeps
+    /// Poll while requests arrive frequently enough, otherwise sleep
     Auto,
 }
 

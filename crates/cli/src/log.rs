@@ -1,8 +1,8 @@
-//! Lines of the log, on their way to stderr.
+//! The log on stderr.
 //!
-//! Threads of the dataplane log too, and a pipe without a reader would stop them. So a thread of
-//! its own writes the lines, from a queue of bounded length; lines that find no room there are
-//! dropped and counted, and so are those that stderr refuses, as a full disk does.
+//! Dataplane threads log too, and must not block on a full pipe. So a separate thread writes the
+//! lines, from a bounded queue. Lines are dropped and counted when the queue is full or stderr
+//! returns an error.
 
 use anyhow::{Context as _, Result, anyhow};
 use base::printable;
@@ -18,16 +18,16 @@ use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
-/// Lines that wait at one time: more than a start or a storm of connections says at once.
+/// Capacity of the queue in lines.
 const LINES_MAX: usize = 4096;
 
-/// Time for which the end of the process waits for lines to be written.
+/// Longest wait for the queue to empty at process exit.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// The queue of the process.
 static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
 
-/// Lines that were dropped and not told of yet.
+/// Dropped lines that were not reported yet.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 enum Item {
@@ -45,8 +45,8 @@ struct Log(());
 #[derive(Debug, Default)]
 struct LogLine(Vec<u8>);
 
-/// The form of an event's message and fields: on one line and without commands to a terminal, as
-/// text of peers may be in them.
+/// Formats an event's message and fields on one line, with control characters escaped, because they
+/// may contain text from peers.
 fn fields() -> impl for<'a> FormatFields<'a> + 'static {
     let field = |line: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let value = format!("{value:?}");
@@ -58,11 +58,11 @@ fn fields() -> impl for<'a> FormatFields<'a> + 'static {
     format::debug_fn(field).delimited(" ")
 }
 
-/// Logs what `filter` selects, or the environment variable `SWITCHYARD_LOG`, or `default`; lines wait
+/// Logs by `filter`, or the environment variable `SWITCHYARD_LOG`, or `default`. Lines are queued
 /// until [`begin`] is called.
 ///
 /// # Errors
-/// A filter that has no meaning.
+/// An invalid filter.
 pub fn start(filter: Option<&str>, default: &str) -> Result<()> {
     let from_env = || {
         std::env::var("SWITCHYARD_LOG")
@@ -73,7 +73,7 @@ pub fn start(filter: Option<&str>, default: &str) -> Result<()> {
     let filter = filter.unwrap_or_else(|| default.to_owned());
     let parsed = EnvFilter::builder().parse(&filter).map_err(|error| {
         anyhow!(
-            "\"{filter}\" does not say what to log ({error}); write a level such as info, or \
+            "invalid log filter \"{filter}\" ({error}); use a level such as info, or \
              MODULE=LEVEL,... (--log, or the environment variable SWITCHYARD_LOG)"
         )
     })?;
@@ -90,10 +90,10 @@ pub fn start(filter: Option<&str>, default: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts the thread that writes, once.
+/// Starts the writing thread, once.
 ///
 /// # Errors
-/// A machine without room for a thread.
+/// A thread that cannot be created.
 pub fn begin() -> Result<()> {
     let Some(lines) = waiting().take() else {
         return Ok(());
@@ -110,7 +110,7 @@ fn waiting() -> MutexGuard<'static, Option<Receiver<Item>>> {
     LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits a moment for what was logged to be written.
+/// Waits up to 1 s until the logged lines are written.
 pub fn flush() {
     if begin().is_err() {
         return;
@@ -130,7 +130,7 @@ fn write_lines(lines: &Receiver<Item>, mut out: impl Write) {
                 let dropped = DROPPED.swap(0, Ordering::Relaxed);
                 let told = match dropped {
                     0 => Ok(()),
-                    _ => writeln!(out, "{dropped} lines of the log were dropped"),
+                    _ => writeln!(out, "{dropped} log lines dropped"),
                 };
                 if told.and_then(|()| out.write_all(&line)).is_err() {
                     DROPPED.fetch_add(dropped + 1, Ordering::Relaxed);
@@ -237,9 +237,6 @@ mod tests {
         );
         let text: Vec<u8> = text.iter().flatten().collect();
         let text = String::from_utf8_lossy(&text);
-        assert!(
-            text.ends_with("lines of the log were dropped\nc\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("log lines dropped\nc\n"), "{text}");
     }
 }

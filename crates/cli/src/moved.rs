@@ -1,9 +1,9 @@
-//! Commands that are in the program `lab` now. For one release, the old ones say so.
+//! Hints for commands that moved to the program `lab`, for one release.
 
 use anyhow::{Error, anyhow};
 use std::ffi::OsString;
 
-/// Returns the error that tells where a command went, if these arguments name one that did.
+/// Returns the error with the new place, if these arguments name a command that moved.
 pub fn find(arguments: impl Iterator<Item = OsString>) -> Option<Error> {
     let all: Vec<_> = arguments
         .map(|it| it.to_string_lossy().into_owned())
@@ -12,12 +12,12 @@ pub fn find(arguments: impl Iterator<Item = OsString>) -> Option<Error> {
     let words = (0..all.len()).filter(|&at| !all[at].starts_with('-') && !is_value(at));
     let words: Vec<&str> = words.take(2).map(|at| all[at].as_str()).collect();
     let (moved, rest) = match words[..] {
-        ["figure", ..] => ("figures are", "figure"),
-        ["sim", ..] => ("the simulation is", "sim"),
-        ["bench", word @ ("limit" | "goals" | "hostile")] => ("this measurement is", word),
+        ["figure", ..] => ("`figure`", "figure"),
+        ["sim", ..] => ("`sim`", "sim"),
+        ["bench", word @ ("limit" | "goals" | "hostile")] => ("this measurement", word),
         ["calibrate", ..] if all.iter().any(|it| it.starts_with("--svg")) => {
-            let how = "curves CALIBRATION --output FILE, of what calibrate --json printed";
-            return Some(in_lab("pictures are", how));
+            let how = "curves CALIBRATION --output FILE (CALIBRATION: output of calibrate --json)";
+            return Some(in_lab("`calibrate --svg`", how));
         }
         _ => return None,
     };
@@ -26,7 +26,8 @@ pub fn find(arguments: impl Iterator<Item = OsString>) -> Option<Error> {
 
 fn in_lab(moved: &str, rest: &str) -> Error {
     anyhow!(
-        "{moved} in the program `lab`: cargo run --release -p switchyard-lab --bin lab -- {rest}"
+        "{moved} has moved to the program `lab`; use: cargo run --release -p switchyard-lab --bin lab \
+         -- {rest}"
     )
 }
 

@@ -18,7 +18,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints a result: `value` as JSON where that was asked for, and `text` otherwise.
+    /// Prints a result: `value` with `--json`, otherwise `text`.
     ///
     /// # Errors
     /// When stdout cannot be written.
@@ -31,27 +31,27 @@ impl Output {
         }
     }
 
-    /// Tells a person something that is not a result, on stderr.
+    /// Prints a message that is not a result on stderr.
     pub fn note(self, text: impl std::fmt::Display) {
         // Without stderr there is no reader.
         let _ = writeln!(io::stderr(), "{}", printable_lines(&text.to_string()));
     }
 
-    /// Passes lines on to stderr as they are.
+    /// Copies lines to stderr unchanged.
     pub fn note_all(self, lines: &str) {
         // Without stderr there is no reader.
         let _ = io::stderr().write_all(lines.as_bytes());
     }
 
-    /// Checks that [`file`](Self::file) could write these files, before the work that takes long.
-    /// Their content stays, and none is left that was not there.
+    /// Checks that these files are writable, before a long measurement. Their content stays; new
+    /// files are removed again.
     ///
     /// # Errors
-    /// The first that cannot be written.
+    /// The first file that cannot be written.
     pub fn check_files<'a>(self, paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
         for path in paths {
             let is_new = fs::symlink_metadata(path).is_err();
-            // The reader of a pipe would take the attempt for the whole output.
+            // Opening and closing a pipe would signal end of file to its reader.
             if !is_new && fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
             {
                 continue;
@@ -66,13 +66,13 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a result to a file, and says so.
+    /// Writes a result to a file, and prints its path on stderr.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// A file that cannot be written.
     pub fn file(self, path: &Path, text: &str) -> Result<()> {
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        self.note(format_args!("written: {}", path.display()));
+        self.note(format_args!("wrote {}", path.display()));
         Ok(())
     }
 
@@ -139,7 +139,6 @@ pub fn human_bytes(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A model that took minutes was lost, because its file was tried only then.
     #[test]
     fn files_are_checked_and_left_as_they_are() {
         let folder = block::temporary_folder("folder");

@@ -1,5 +1,5 @@
-//! The visible part of a board on a terminal, and the effects of keys. Looks, keys and the terminal are
-//! the command's (`cmd/top.rs`).
+//! The visible part of a board on a terminal, and the effects of keys. `cmd/top.rs` takes the
+//! samples, reads the keys and owns the terminal.
 
 use base::printable;
 use control::board::{Board, GAP, Row, Table, padded};
@@ -12,12 +12,12 @@ use ratatui::widgets::Widget as _;
 /// Lines of a pane before its rows: its name, and its columns' titles.
 const HEAD: usize = 2;
 
-/// A pane with fewer lines has nothing to say.
+/// Smallest useful number of lines of a pane.
 const PANE_MIN: usize = HEAD + 1;
 
 const KEYS: &str = "q quit  Tab pane  arrows scroll  s sort";
 
-/// A person's wish.
+/// An action of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     NextPane,
@@ -34,7 +34,7 @@ pub enum Key {
     PreviousSort,
 }
 
-/// A board, and where a person is on it.
+/// A board, and the user's position on it.
 #[derive(Debug)]
 pub struct Screen {
     address: String,
@@ -47,13 +47,13 @@ pub struct Screen {
 /// The position in a table.
 #[derive(Clone, Copy, Debug, Default)]
 struct View {
-    /// The first row that is seen.
+    /// First visible row.
     row: usize,
-    /// So many of the columns that scroll are out of sight.
+    /// Columns scrolled out to the left.
     columns: usize,
-    /// The column by which it is sorted; otherwise as the target says it.
+    /// Sort column; `None` keeps the target's order.
     sort: Option<usize>,
-    /// Rows that were seen when it was drawn.
+    /// Visible rows when last drawn.
     visible: usize,
 }
 
@@ -73,7 +73,7 @@ impl Screen {
     /// A newer board.
     pub fn show(&mut self, board: Board) {
         if board.tables.len() != self.views.len() {
-            // A target and a process of front ends took turns at the address.
+            // Another kind of process now listens at the address.
             self.views = vec![View::default(); board.tables.len()];
             self.focus = 0;
         }
@@ -81,12 +81,12 @@ impl Screen {
         self.error = None;
     }
 
-    /// Shows the reason for which there is no new look; the last one stays.
+    /// Shows why there is no new sample; the last one stays.
     pub fn fail(&mut self, error: &str) {
         self.error = Some(printable(error).into_owned());
     }
 
-    /// Does what a key asks for.
+    /// Handles a key.
     pub fn press(&mut self, key: Key) {
         let tables = self.board.tables.len();
         let table = &self.board.tables[self.focus];
@@ -131,7 +131,7 @@ impl Screen {
         match &self.error {
             None => put(buffer, area, lines - 1, KEYS.to_owned(), Style::new()),
             Some(error) => {
-                let text = format!("asking again: {error}");
+                let text = format!("retrying: {error}");
                 put(buffer, area, lines - 1, text, Color::Red.into());
             }
         }
@@ -141,7 +141,7 @@ impl Screen {
             let table = &self.board.tables[index];
             let view = &mut self.views[index];
             view.visible = height.saturating_sub(HEAD);
-            // Rows may have gone, or the terminal grown: no empty lines below the last row.
+            // If rows vanished or the terminal grew: no empty lines below the last row.
             view.row = view.row.min(table.rows.len().saturating_sub(view.visible));
             let shown = pane(table, *view, area.width.into(), index == self.focus);
             for (text, style) in shown.into_iter().take(height) {
@@ -151,7 +151,7 @@ impl Screen {
         }
     }
 
-    /// Lines for each pane: the one in focus comes first, and has what the others leave.
+    /// Lines for each pane: the focused pane has priority, and gets the remaining lines.
     fn heights(&self, lines: usize) -> Vec<usize> {
         let wanted = |index: usize| HEAD + self.board.tables[index].rows.len().max(1);
         let mut heights = vec![0; self.board.tables.len()];
@@ -179,7 +179,7 @@ fn put(buffer: &mut Buffer, area: Rect, line: usize, text: String, style: Style)
     }
 }
 
-/// The columns that `width` has room for. A name may be cut short; of a number that would be a lie.
+/// The columns that fit in `width`. Names may be truncated, numbers not.
 fn columns(table: &Table, view: View, widths: &[usize], width: usize) -> Vec<usize> {
     let scrolled = (table.fixed + view.columns)..table.columns.len();
     let mut end = 0;
@@ -192,7 +192,7 @@ fn columns(table: &Table, view: View, widths: &[usize], width: usize) -> Vec<usi
     (0..table.fixed).chain(scrolled).take_while(fits).collect()
 }
 
-/// The lines of a pane, as many as there are.
+/// All lines of a pane.
 fn pane(table: &Table, view: View, width: usize, focus: bool) -> Vec<(String, Style)> {
     let mut name = table.name.to_uppercase();
     let rows = table.rows.len();
@@ -224,7 +224,7 @@ fn pane(table: &Table, view: View, width: usize, focus: bool) -> Vec<(String, St
     lines
 }
 
-/// Rows by a column within their groups; rows that are equal in it stay as they were.
+/// Rows sorted by a column within their groups; a stable sort.
 fn sorted(table: &Table, sort: Option<usize>) -> Vec<&Row> {
     let mut rows: Vec<&Row> = table.rows.iter().collect();
     if let Some(column) = sort {

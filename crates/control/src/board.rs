@@ -148,7 +148,7 @@ fn tenants(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     }
     Table {
         name: "tenants",
-        empty: "no device has a model, so nothing is scheduled",
+        empty: "no device has a cost model",
         columns: TENANTS,
         fixed: 2,
         rows,
@@ -208,8 +208,8 @@ columns! { CORES, class_cells(row: ClassRow<'_>):
     "receive_quanta_per_second" "rx quanta/s" => row.rise.count(|c| c.receive.quanta),
     "send_quanta_per_second" "tx quanta/s" => row.rise.count(|c| c.send.quanta),
     "preemptions_per_second" "preempt/s" => row.rise.count(|c| sum([c.receive.preemptions, c.send.preemptions])),
-    "answers_per_second" "answers/s" => row.rise.count(|c| c.caravans.requests),
-    "caravans_per_second" "caravans/s" => row.rise.count(|c| sum(c.caravans.rings)),
+    "answers_per_second" "compl/s" => row.rise.count(|c| c.caravans.requests),
+    "caravans_per_second" "batches/s" => row.rise.count(|c| sum(c.caravans.rings)),
     "sent_bytes_per_second" "tx B/s" => row.rise.bytes(|c| c.caravans.bytes),
     "moved_in" "moved in" => Cell::Count(row.rise.is.moved_in),
     "moved_out" "moved out" => Cell::Count(row.rise.is.moved_out),
@@ -246,7 +246,7 @@ fn cores(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     }
     Table {
         name: "cores",
-        empty: "no core has published anything yet",
+        empty: "no data from the cores yet",
         columns: CORES,
         fixed: 2,
         rows,
@@ -299,7 +299,7 @@ fn namespaces(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table
     };
     Table {
         name: "namespaces",
-        empty: "there are no namespaces",
+        empty: "no namespaces",
         columns: NAMESPACES,
         fixed: 2,
         rows: later.namespaces.iter().map(row).collect(),
@@ -332,7 +332,7 @@ fn queues(later: &Snapshot) -> Table {
     });
     Table {
         name: "queues",
-        empty: "no host has an I/O queue open",
+        empty: "no I/O queues",
         columns: QUEUES,
         fixed: 2,
         rows: rows.collect(),

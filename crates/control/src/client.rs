@@ -48,7 +48,7 @@ pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -
 /// # Errors
 /// An answer of another form.
 pub fn read<'a, T: Deserialize<'a>>(answer: &'a Value) -> Result<T> {
-    T::deserialize(answer).context("the target's answer is not understood")
+    T::deserialize(answer).context("cannot parse the target's response")
 }
 
 /// Replaces what is at `path` by what `decide` makes of it; where another client changes it
@@ -70,7 +70,10 @@ pub fn change(
             return answer.value();
         }
     }
-    bail!("others changed it {CHANGES_MAX} times meanwhile; try again when they have finished")
+    bail!(
+        "{CHANGES_MAX} attempts failed because other clients changed it at the same time; try \
+        again"
+    )
 }
 
 /// An answer.
@@ -92,7 +95,7 @@ fn send(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start a runtime")?;
+        .context("cannot start the HTTP client")?;
     let host = match api {
         ApiAddress::Loopback(address) => address.to_string(),
         ApiAddress::Unix(_) => "localhost".to_owned(),
@@ -111,27 +114,26 @@ fn send(
     let body = body.map(ToString::to_string).unwrap_or_default();
     let request = request
         .body(Full::new(Bytes::from(body)))
-        .context("the request has no form in HTTP")?;
+        .context("invalid HTTP request")?;
     let (timeout, hint) = match *request.method() {
         Method::GET => (QUESTION_TIMEOUT, ""),
         _ => (
             CHANGE_TIMEOUT,
-            "; the change may still be made, see `switchyard config show`",
+            "; the change may still take effect, see `switchyard config show`",
         ),
     };
     let answered = runtime.block_on(async {
         tokio::time::timeout(timeout, exchange(api, request))
             .await
-            .with_context(|| format!("no answer within {} s{hint}", timeout.as_secs()))?
+            .with_context(|| format!("no response within {} s{hint}", timeout.as_secs()))?
     });
-    let (head, text) = answered.with_context(|| {
-        format!("the interface at {api} (name the one of the process with --api ADDRESS)")
-    })?;
+    let (head, text) = answered
+        .with_context(|| format!("cannot use the API at {api} (set the address with --api)"))?;
     let body = if head.status == StatusCode::NO_CONTENT {
         Value::Null
     } else {
         serde_json::from_slice(&text)
-            .with_context(|| format!("what answers at {api} is no switchyard"))?
+            .with_context(|| format!("the server at {api} is not switchyard"))?
     };
     Ok(Answer {
         status: head.status,
@@ -152,7 +154,7 @@ impl Answer {
         }
         let (Some(error), Some(remedy)) = (body["error"].as_str(), body["what_to_do"].as_str())
         else {
-            bail!("what answers at {from} is no switchyard: HTTP status {status}");
+            bail!("the server at {from} is not switchyard: HTTP status {status}");
         };
         let problems = body["problems"].as_array().into_iter().flatten();
         let problems: Vec<String> = problems

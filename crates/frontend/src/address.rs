@@ -32,7 +32,7 @@ impl FromStr for Address {
             .ok()
             .or_else(|| text.to_socket_addrs().ok()?.next());
         let address = resolved
-            .ok_or_else(|| format!("write HOST:PORT, for example 127.0.0.1:10809, not {text}"))?;
+            .ok_or_else(|| format!("{text} is not HOST:PORT; use, for example, 127.0.0.1:10809"))?;
         Ok(Self::Tcp(address))
     }
 }

@@ -37,8 +37,8 @@ pub(crate) fn take_over(device: &dyn Device, left: u32, client: &KnownLosses) {
     };
     if !lives {
         tracing::warn!(
-            "the device's write cache may have been lost since another front end wrote to it: the \
-             next flush fails, once"
+            "writes of a previous front end may be lost, because the device's write cache was \
+             reset; the next flush fails once"
         );
         client.lost_before();
     }

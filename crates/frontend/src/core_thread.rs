@@ -118,7 +118,7 @@ impl<M: Send + 'static> Cores<M> {
     {
         let ended = move |result| {
             if let Err(error) = result {
-                tracing::error!("the io_uring of a core of {name} broke: {error}");
+                tracing::error!("io_uring of a thread of {name} failed: {error}");
                 std::process::abort();
             }
         };

@@ -88,8 +88,8 @@ impl<T> DeviceIo<T> {
         let bytes = device.geometry().bytes();
         if bytes > DEVICE_BYTES_MAX {
             return Err(DeviceError::Invalid(format!(
-                "a device of {bytes} bytes cannot be attached: sizes of files, of block devices and \
-                 of NBD clients end at 2^63 - 1; attach one of at most {DEVICE_BYTES_MAX} bytes"
+                "the device has {bytes} bytes, but files, block devices and NBD exports have at \
+                 most {DEVICE_BYTES_MAX} bytes; attach a smaller device"
             )));
         }
         let mut opened: PerClass<Option<Box<dyn Channel>>> = PerClass::default();
@@ -99,7 +99,10 @@ impl<T> DeviceIo<T> {
                 match devices[class].open(driver) {
                     Ok(channel) => opened[class] = Some(channel),
                     Err(DeviceError::NoQueue(reason)) => {
-                        tracing::warn!("requests of class {class} share a queue: {reason}");
+                        tracing::warn!(
+                            "requests of class {class} share the queue of the other \
+                            class: {reason}"
+                        );
                     }
                     Err(error) => return Err(error),
                 }

@@ -37,12 +37,12 @@ fn listen_remedy(error: &io::Error) -> &'static str {
         return "raise the limit of open files with `ulimit -n` or LimitNOFILE= in the service's unit";
     }
     match error.kind() {
-        io::ErrorKind::AddrInUse => "choose another one, or end what uses it",
-        io::ErrorKind::AlreadyExists => "choose another path, or remove what is there",
-        io::ErrorKind::InvalidInput => "choose a shorter path",
-        io::ErrorKind::NotFound => "create its directory",
-        io::ErrorKind::PermissionDenied => "choose one that this user may listen on",
-        _ => "choose another one",
+        io::ErrorKind::AddrInUse => "use another address, or stop the program that uses it",
+        io::ErrorKind::AlreadyExists => "use another path, or remove the existing file",
+        io::ErrorKind::InvalidInput => "use a shorter path",
+        io::ErrorKind::NotFound => "create the directory",
+        io::ErrorKind::PermissionDenied => "use an address that this user may listen on",
+        _ => "use another address",
     }
 }
 

@@ -31,7 +31,7 @@ pub fn take() -> Result<(), FrontendError> {
     for index in 0..given.len() {
         let socket = listener(&mut given, index).map_err(|error| {
             FrontendError::Option(format!(
-                "descriptor {} of LISTEN_FDS: {error}; a .socket unit has to say ListenStream= and \
+                "descriptor {} of LISTEN_FDS: {error}; the .socket unit needs ListenStream= and \
                  Accept=no",
                 FIRST + index
             ))
@@ -48,7 +48,7 @@ fn listener(given: &mut ListenFd, index: usize) -> io::Result<Socket> {
         Err(_) => given.take_tcp_listener(index)?.map(Socket::from),
     };
     let socket = socket.filter(|socket| socket.is_listener().is_ok_and(|listens| listens));
-    let socket = socket.ok_or_else(|| io::Error::other("it is no listening socket"))?;
+    let socket = socket.ok_or_else(|| io::Error::other("not a listening socket"))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -62,8 +62,8 @@ pub fn check_used(addresses: &[Address]) -> Result<(), FrontendError> {
         if !addresses.iter().any(|address| is_at(socket, address)) {
             let own = shown(socket);
             return Err(FrontendError::Option(format!(
-                "the service manager passed the socket {own} (descriptor {number}), and no \
-                 attachment listens there: give one that address, or remove it from the .socket unit"
+                "the service manager passed the socket {own} (descriptor {number}), but no \
+                 attachment has this address; add one, or remove the socket from the .socket unit"
             )));
         }
     }

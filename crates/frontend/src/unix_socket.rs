@@ -39,7 +39,7 @@ pub(crate) fn listen(
     let mut origin = Origin::New;
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            let reason = "something that is no socket is there";
+            let reason = "a file that is not a socket exists";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         // One without a listener was left behind by a process that was killed.

@@ -1,29 +1,26 @@
-//! Errors by the party at fault: violations of the protocol by the peer, and set-up as its user
-//! sees it.
-//!
-//! Errors of a single request are [`block::BlockError`].
+//! Errors of connections and set-up. Errors of a single request are [`block::BlockError`].
 
 use std::io;
 use std::net::SocketAddr;
 use wire::nvme::Status;
 use wire::tcp::{FatalErrorStatus, FramingError, TermReq};
 
-/// A controller broke the rules of NVMe/TCP. The connection is terminated with H2CTermReq, and
-/// made anew; the requests on it are sent again.
+/// The controller violated the NVMe/TCP protocol. The host terminates the connection with H2CTermReq,
+/// reconnects, and sends the requests again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// A PDU is malformed.
     #[error(transparent)]
     Framing(#[from] FramingError),
-    /// A PDU came that makes no sense in the connection's state.
-    #[error("a {pdu} came while the connection was {state}")]
+    /// A PDU that is not valid in the state of the connection.
+    #[error("unexpected {pdu} PDU in connection state {state}")]
     Sequence {
         /// The PDU's name.
         pdu: &'static str,
         /// The state of the connection.
         state: &'static str,
     },
-    /// A PDU names a command that is not outstanding.
+    /// A PDU for a command that is not outstanding.
     #[error("command identifier {cid:#06x} is not outstanding")]
     UnknownCommand {
         /// The identifier received.
@@ -31,9 +28,8 @@ pub enum ProtocolError {
         /// Offset of the field in the PDU's header, in bytes.
         offset: u32,
     },
-    /// Data for a command that expects none, or that lies outside of what was asked for, or that
-    /// does not continue where the data before it ended.
-    #[error("data {offset}+{length} of command {cid:#06x} is not the next part of its data")]
+    /// Data for a command without a data transfer, outside its range, or out of order.
+    #[error("unexpected data at {offset}+{length} of command {cid:#06x}: out of range or order")]
     DataOutOfRange {
         /// The command.
         cid: u16,
@@ -42,8 +38,8 @@ pub enum ProtocolError {
         /// Bytes.
         length: u32,
     },
-    /// An R2T for a command that has no data to send, for nothing, or for data outside of it.
-    #[error("R2T {offset}+{length} for command {cid:#06x} does not lie within its data")]
+    /// An R2T for a command without data to send, of length 0, or outside the data of the command.
+    #[error("R2T at {offset}+{length} for command {cid:#06x} is outside its data")]
     TransferOutOfRange {
         /// The command.
         cid: u16,
@@ -52,27 +48,26 @@ pub enum ProtocolError {
         /// Bytes.
         length: u32,
     },
-    /// More R2Ts at once than we allowed in ICReq.
-    #[error("more R2Ts outstanding for command {cid:#06x} than were allowed")]
+    /// More outstanding R2Ts than MAXR2T of ICReq.
+    #[error("more outstanding R2Ts for command {cid:#06x} than MAXR2T allows")]
     TooManyTransfers {
         /// The command.
         cid: u16,
     },
-    /// A successful completion before all data of a read had come, or before the controller had
-    /// all data of a write.
-    #[error("command {cid:#06x} completed after {moved} of {expected} bytes")]
+    /// A successful completion before all data was transferred.
+    #[error("command {cid:#06x} completed after {moved} of {expected} bytes of data")]
     DataMissing {
         /// The command.
         cid: u16,
-        /// Bytes received, or asked for by the controller.
+        /// Bytes received, or requested by the controller.
         moved: u32,
         /// Bytes of the command.
         expected: u32,
         /// Offset of the field in the PDU's header, in bytes.
         offset: u32,
     },
-    /// The controller demands digests that we did not offer.
-    #[error("the controller enabled a digest that was not offered")]
+    /// The controller enabled a digest that the host did not request.
+    #[error("the controller enabled a digest that the host did not request")]
     Digests,
 }
 
@@ -91,7 +86,7 @@ impl ProtocolError {
                 FatalErrorStatus::INVALID_PDU_HEADER_FIELD
             }
         };
-        // The offset of the field that is at fault; in ICResp that of DGST.
+        // The offset of the invalid field; in ICResp that of DGST.
         let information = match self {
             Self::UnknownCommand { offset, .. } | Self::DataMissing { offset, .. } => *offset,
             Self::Digests => 11,
@@ -104,10 +99,10 @@ impl ProtocolError {
     }
 }
 
-/// Reason for which a connection ended, or was not made.
+/// Why a connection ended or could not be established.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
-    /// The kernel's reason.
+    /// A socket error.
     #[error("{address}: {}", describe_io(*.kind))]
     Io {
         /// The controller's address.
@@ -115,7 +110,7 @@ pub enum ConnectionError {
         /// The kernel's error.
         kind: io::ErrorKind,
     },
-    /// The controller broke the rules.
+    /// The controller violated the protocol.
     #[error("{address}: protocol error by the controller: {error}")]
     Protocol {
         /// The controller's address.
@@ -135,49 +130,49 @@ pub enum ConnectionError {
         /// FEI.
         information: u32,
     },
-    /// A command of the set-up was refused.
+    /// A command of the connection set-up was refused.
     #[error("{what} refused: {}; {}", of_command(what, *.status), remedy(*.status))]
     Refused {
-        /// Which command.
+        /// Name of the command.
         what: &'static str,
         /// Its status.
         status: Status,
     },
-    /// Something did not come in time.
+    /// A response did not arrive in time.
     #[error(
-        "{address}: no answer to {what} within {seconds} s; check that an NVMe/TCP controller listens there"
+        "{address}: no response to {what} within {seconds} s; check that an NVMe/TCP target listens there"
     )]
     TimedOut {
         /// The controller's address.
         address: SocketAddr,
-        /// The answer that was waited for.
+        /// The request without response.
         what: &'static str,
         /// The time-out in seconds.
         seconds: u64,
     },
-    /// A request was given up, by a limit or a cancellation, and not answered. The controller may
-    /// still carry it out, and only the end of its association says when it cannot.
-    #[error("{address}: no answer to a request that was given up; the connections are made anew")]
+    /// A request timed out or was cancelled, and the controller did not respond to its Abort. The
+    /// host ends the association, because otherwise the controller could still execute the request.
+    #[error("{address}: no response to an aborted request; reconnecting")]
     GivenUp {
         /// The controller's address.
         address: SocketAddr,
     },
-    /// The identifiers of a namespace changed: its NSID names another volume.
+    /// The identifiers of a namespace changed: its NSID refers to another volume.
     #[error(
-        "namespace {nsid} is another volume now (its identifiers changed); requests for the old one \
-         fail, open the namespace anew to use the new one"
+        "namespace {nsid} is now another volume (its identifiers changed); requests fail until the \
+         namespace is opened again"
     )]
     OtherVolume {
         /// The namespace.
         nsid: u32,
     },
-    /// The controller says something that makes it unusable.
+    /// The controller lacks something that the host needs.
     #[error("unusable controller: {0}")]
     Unusable(&'static str),
 }
 
 impl ConnectionError {
-    /// Returns true if another attempt cannot help, because the controller refused this host.
+    /// Returns true if retries are useless, because the controller refused this host.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
@@ -191,10 +186,10 @@ impl ConnectionError {
 fn describe_io(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::ConnectionRefused => {
-            "connection refused: nothing listens there; start the target or check address and port"
+            "connection refused: no process listens there; start the target, or check address and port"
         }
         io::ErrorKind::TimedOut => {
-            "no answer: the address is not reachable; check route and firewall"
+            "connection timed out: the address is not reachable; check route and firewall"
         }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             "unreachable: check address and route"
@@ -207,7 +202,7 @@ fn describe_io(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// Returns the name of a status: Connect has names of its own for some numbers.
+/// Returns the name of a status. Connect has its own names for some status codes.
 fn of_command(command: &str, status: Status) -> String {
     if command == "Connect" {
         status.of_connect().to_string()
@@ -219,37 +214,37 @@ fn of_command(command: &str, status: Status) -> String {
 fn remedy(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
         "allow this host NQN in the subsystem, and its address in the networks of its tenant, or \
-         connect with another one"
+         use another host NQN"
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
-        "check the subsystem NQN (`discover` lists those that are offered)"
+        "check the subsystem NQN (`switchyard discover` lists the subsystems)"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
-        "every controller is taken; disconnect another host"
+        "all controllers are in use; disconnect another host"
     } else {
         "see the target's log"
     }
 }
 
-/// Reason for which a host could not be set up, or could not connect.
+/// Why a host could not be created or could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The connection could not be made.
+    /// The connection failed.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// An option makes no sense.
+    /// An invalid option.
     #[error("{0}")]
     Option(String),
-    /// An address cannot be understood or found.
-    #[error("address \"{address}\": {reason}; write it as HOST:PORT, for example 127.0.0.1:4420")]
+    /// An address is malformed or cannot be resolved.
+    #[error("address \"{address}\": {reason}; use HOST:PORT, for example 127.0.0.1:4420")]
     Address {
         /// The text that was given.
         address: String,
         /// The reason.
         reason: String,
     },
-    /// The core's driver could not be made.
+    /// io_uring could not be set up.
     #[error(transparent)]
     Driver(#[from] reactor::uring::SetupError),
-    /// The machine refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
         /// The action that failed.
@@ -260,17 +255,17 @@ pub enum HostError {
     /// The namespace does not exist.
     #[error("namespace {nsid} does not exist in {subsystem}; it has {available}")]
     NoNamespace {
-        /// The namespace asked for.
+        /// The requested namespace.
         nsid: u32,
         /// The subsystem.
         subsystem: String,
-        /// Those that exist.
+        /// The existing namespaces.
         available: String,
     },
-    /// The namespace has a format that we do not handle.
+    /// The namespace has an unsupported format.
     #[error("namespace {nsid}: {reason}")]
     UnusableNamespace {
-        /// Which.
+        /// The namespace.
         nsid: u32,
         /// The reason.
         reason: &'static str,
@@ -281,17 +276,17 @@ pub enum HostError {
     /// The host was closed, or its thread ended.
     #[error("the host was closed")]
     Closed,
-    /// Too much of something.
+    /// A limit is exceeded.
     #[error("{0}")]
     Limit(&'static str),
 }
 
-/// Reason for which a blocking request failed.
+/// Why a blocking request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// Offset or length is not a multiple of the block size.
     #[error(
-        "{what} {value} is not a multiple of the namespace's block size, {block_bytes} bytes; \
+        "{what} {value} is not a multiple of the namespace's block size of {block_bytes} bytes; \
          read or write whole blocks"
     )]
     Alignment {
@@ -302,8 +297,8 @@ pub enum RequestError {
         /// The block size.
         block_bytes: u32,
     },
-    /// The range does not lie within the namespace.
-    #[error("bytes {offset}+{length} lie beyond the end of the namespace, which has {size} bytes")]
+    /// The range exceeds the namespace.
+    #[error("range {offset}+{length} exceeds the namespace, which has {size} bytes")]
     OutOfRange {
         /// First byte.
         offset: u64,
@@ -312,15 +307,15 @@ pub enum RequestError {
         /// Size of the namespace in bytes.
         size: u64,
     },
-    /// The range is longer than one request may be.
-    #[error("{length} bytes are more than the {most} of one request: make several of it")]
+    /// The range exceeds the largest request.
+    #[error("{length} bytes exceed the limit of {most} bytes per request; split the request")]
     TooLong {
         /// Bytes.
         length: u64,
-        /// The most that one request may have, in bytes.
+        /// Largest request in bytes.
         most: u64,
     },
-    /// The device could not do it.
+    /// The device reported an error.
     #[error(transparent)]
     Device(#[from] block::BlockError),
     /// The host was closed.

@@ -1,4 +1,4 @@
-//! Properties that a controller and its namespaces report, as plain values.
+//! Identify data of controllers and namespaces as plain values.
 
 use base::Nanos;
 use block::{Geometry, Operation};
@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use wire::fabrics::DiscoveryLogEntry;
 use wire::nvme::{ExtentTerms, IdentifyController, IdentifyNamespace};
 
-/// Returns the text of a field without its padding, whatever the peer sent: U+FFFD takes the place
-/// of bytes that are no UTF-8. It may have control characters.
+/// Returns the text of a field without its padding. Invalid UTF-8 becomes U+FFFD. The text may have
+/// control characters.
 pub(crate) fn text(field: &[u8]) -> String {
     let end = field.iter().position(|&byte| byte == 0);
     let text = String::from_utf8_lossy(&field[..end.unwrap_or(field.len())]);
@@ -17,31 +17,31 @@ pub(crate) fn text(field: &[u8]) -> String {
 /// A controller. `[NVMe Base 2.0 §5.17.2.1]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
-    /// CNTLID.
+    /// CNTLID: controller ID.
     pub cntlid: u16,
-    /// The subsystem's name.
+    /// NQN of the subsystem.
     pub subsystem: String,
-    /// MN.
+    /// MN: model number.
     pub model: String,
-    /// SN.
+    /// SN: serial number.
     pub serial: String,
-    /// FR.
+    /// FR: firmware revision.
     pub firmware: String,
-    /// VS: version of the specification, as "2.0.0".
+    /// VS: version of the specification, such as "2.0.0".
     pub version: String,
-    /// The largest transfer in bytes: what MDTS allows and we use.
+    /// Largest transfer in bytes: MDTS, limited by this host.
     pub max_transfer_bytes: u32,
-    /// In-capsule data of an I/O queue in bytes.
+    /// Largest in-capsule data of an I/O queue in bytes.
     pub in_capsule_bytes: u32,
     /// I/O queues that the controller grants.
     pub io_queues: u16,
-    /// Commands outstanding on one queue.
+    /// Depth of an I/O queue.
     pub queue_depth: u16,
-    /// The keep-alive time-out in force in milliseconds; 0 for none.
+    /// Keep-alive time-out in milliseconds; 0: none.
     pub keep_alive_ms: u32,
-    /// Highest namespace identifier.
+    /// NN: highest namespace ID.
     pub namespaces_max: u32,
-    /// There is a volatile write cache.
+    /// VWC: has a volatile write cache.
     pub volatile_cache: bool,
     /// ONCS: Compare.
     pub compare: bool,
@@ -51,7 +51,7 @@ pub struct ControllerInfo {
     pub write_zeroes: bool,
     /// ONCS: Verify.
     pub verify: bool,
-    /// CTRATT: any traffic keeps the association alive.
+    /// CTRATT: traffic-based keep-alive.
     pub traffic_based_keep_alive: bool,
 }
 
@@ -87,23 +87,23 @@ impl ControllerInfo {
 /// A namespace. `[NVMe NVM 1.0 §4.1.5.1]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// NSID.
+    /// NSID: namespace ID.
     pub nsid: u32,
     /// Size and block size.
     pub geometry: Geometry,
     /// NUSE: blocks in use.
     pub blocks_used: u64,
-    /// Space is given back when it is deallocated.
+    /// Thin provisioning: deallocated blocks are freed.
     pub thin: bool,
-    /// It may not be written now.
+    /// Currently write-protected.
     pub read_only: bool,
-    /// NPWG in bytes: what is best written together; 0 for no preference.
+    /// NPWG: preferred write granularity in bytes; 0: none.
     pub preferred_bytes: u32,
-    /// NGUID, where it has one.
+    /// NGUID, if reported.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, where it has one.
+    /// EUI64, if reported.
     pub eui64: Option<[u8; 8]>,
-    /// UUID, where it has one.
+    /// UUID, if reported.
     pub uuid: Option<[u8; 16]>,
 }
 
@@ -140,9 +140,9 @@ impl NamespaceInfo {
         let block_bytes = identify
             .block_bytes()
             .filter(|bytes| (512..=4096).contains(bytes))
-            .ok_or("its blocks are neither of 512 nor of 4096 bytes; format it with one of them")?;
+            .ok_or("unsupported block size; format it with blocks of 512 or 4096 bytes")?;
         if identify.format().metadata_bytes != 0 {
-            return Err("its blocks carry metadata; format it without");
+            return Err("unsupported format with metadata; format it without metadata");
         }
         let optimal = identify.nsfeat & IdentifyNamespace::NSFEAT_OPTIMAL_IO != 0;
         let preferred = (u32::from(identify.npwg) + 1).saturating_mul(block_bytes);

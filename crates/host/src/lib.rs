@@ -1,7 +1,6 @@
-//! The NVMe/TCP host: discovery, connections, recovery; a remote namespace is a device.
+//! The NVMe/TCP host: discovery, connections and recovery. A remote namespace is a block device.
 //!
-//! A program needs no other crate of the workspace: the types of theirs that it has to name are
-//! exported here as well.
+//! Re-exports all types that a program needs from other crates of the workspace.
 
 mod association;
 mod channel;

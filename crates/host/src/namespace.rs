@@ -13,10 +13,10 @@ use std::fmt;
 use std::sync::Arc;
 use switch::Class;
 
-/// A namespace on another machine. Any core may open it; each gets I/O queues of its own.
+/// A remote namespace as a block device. Each core that opens it gets its own I/O queues.
 ///
-/// The [`Controller`](crate::Controller) of its association must run meanwhile: a
-/// [`Host`](crate::Host) does so on a thread of its own, a simulator on one of its cores.
+/// The [`Controller`](crate::Controller) of its association must be running: on the thread of a
+/// [`Host`](crate::Host), or on a core of the simulator.
 #[derive(Clone)]
 pub struct RemoteNamespace {
     association: Arc<Association>,
@@ -27,16 +27,15 @@ pub struct RemoteNamespace {
     other_way: OtherWay,
     queues: u16,
     depth: u16,
-    /// I/O queues that are left to other channels.
+    /// I/O queues reserved for other channels.
     left: usize,
 }
 
 impl RemoteNamespace {
-    /// The namespace `nsid` of a controller that is live.
+    /// The namespace `nsid` of a live controller.
     ///
     /// # Errors
-    /// When there is no such namespace, when we cannot use it, or when the controller is not
-    /// identified yet.
+    /// No such namespace, an unsupported format, or a controller without Identify data.
     pub fn new(association: &Arc<Association>, nsid: u32) -> Result<Self, HostError> {
         if let Some(reason) = association.unusable(nsid) {
             return Err(HostError::UnusableNamespace { nsid, reason });
@@ -80,7 +79,7 @@ impl RemoteNamespace {
         })
     }
 
-    /// The same namespace; channels opened from it have `queues` queues of `depth` commands.
+    /// The same namespace, with `queues` queues of depth `depth` per channel.
     #[must_use]
     pub fn with_queues(mut self, queues: u16, depth: u16) -> Self {
         self.queues = queues.clamp(1, crate::limits::CHANNEL_QUEUES_MAX);
@@ -88,25 +87,25 @@ impl RemoteNamespace {
         self
     }
 
-    /// The same namespace; a channel opened from it leaves this number of I/O queues to others, or gets
-    /// none ([`DeviceError::NoQueue`]).
+    /// The same namespace; opening a channel fails with [`DeviceError::NoQueue`] unless this number
+    /// of I/O queues stays free.
     #[must_use]
     pub const fn leaving(mut self, queues: usize) -> Self {
         self.left = queues;
         self
     }
 
-    /// The same namespace; channels opened from it carry requests of this class. A Switchyard
-    /// target serves `Latency` queues first; towards any other the class counts on this side only.
+    /// The same namespace, for requests of this class. A Switchyard target serves `Latency` queues
+    /// first; with other targets the class has an effect in this host only.
     #[must_use]
     pub fn with_class(mut self, class: Class) -> Self {
         self.class = class;
         self
     }
 
-    /// The same namespace below a [`PathDevice`](block::PathDevice): where a channel opened from it
-    /// finds no queue again after a loss, another one sends what was under way, and a write of it
-    /// not before that is safe (docs/design/decisions/0004-replay.md).
+    /// The same namespace below a [`PathDevice`](block::PathDevice): if a channel gets no queue
+    /// after a loss, another channel sends its outstanding requests, writes only when that is safe
+    /// (docs/design/decisions/0004-replay.md).
     #[must_use]
     pub const fn below_path(self) -> Self {
         self.with_other_way(OtherWay::Repeated)
@@ -124,13 +123,13 @@ impl RemoteNamespace {
         self.class
     }
 
-    /// The namespace as it was identified when this value was made.
+    /// Identify data of the namespace at creation of this value.
     #[must_use]
     pub fn info(&self) -> &NamespaceInfo {
         &self.info
     }
 
-    /// The association that it is reached by.
+    /// The association of the namespace.
     #[must_use]
     pub fn association(&self) -> &Arc<Association> {
         &self.association
@@ -140,19 +139,19 @@ impl RemoteNamespace {
         &self.state
     }
 
-    /// Opens it on the calling core, as [`Device::open`] does, with the type known.
+    /// Opens a channel on the calling core, as [`Device::open`], with its concrete type.
     ///
     /// # Errors
-    /// When the association is over, or every I/O queue that the controller grants is taken. Where
-    /// some are left, but fewer than asked for, the channel makes do with those.
+    /// The association has ended, or no I/O queue is free. If fewer queues are free than requested,
+    /// the channel uses those.
     pub fn open_remote(&self, driver: &mut dyn Driver) -> Result<RemoteChannel, DeviceError> {
         if self.association.phase() == Phase::Gone {
             let reason = self.association.last_error();
             let reason = reason.map_or_else(|| "it was disconnected".to_owned(), |e| e.to_string());
             return Err(DeviceError::Io {
-                what: format!("{self:?} is gone: {reason}"),
+                what: format!("{self:?} is no longer available: {reason}"),
                 source: rustix::io::Errno::SHUTDOWN.into(),
-                remedy: "connect to it again",
+                remedy: "connect again",
             });
         }
         let open = || {
@@ -170,7 +169,7 @@ impl RemoteNamespace {
         let channel = has_free.then(open).filter(RemoteChannel::has_queue);
         let Some(mut channel) = channel else {
             return Err(DeviceError::NoQueue(format!(
-                "{self:?}: all {} I/O queues that its controller grants are taken; use fewer \
+                "{self:?}: all {} I/O queues that the controller grants are in use; use fewer \
                  queues, or raise the target's limit",
                 self.association.parameters().io_queues
             )));
@@ -221,7 +220,7 @@ impl Device for RemoteNamespace {
         self.capabilities
     }
 
-    /// As of the controller at the start; a later one may answer otherwise.
+    /// As reported by the first controller; after a reconnect they may differ.
     fn supports(&self, operation: Operation) -> bool {
         self.association.parameters().features.supports(operation)
     }

@@ -1,4 +1,4 @@
-//! Options of a connection: this host's identity, the subsystem, and the limits.
+//! Options of a connection: identity of the host, subsystem, and limits.
 
 use crate::error::HostError;
 use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use switch::Knobs;
 use wire::nvme::{DISCOVERY_NQN, Nqn};
 
-/// The identity of a host: what a target knows us by. `[NVMe Base 2.0 §4.5]`
+/// The identity of a host: NQN and host identifier. `[NVMe Base 2.0 §4.5]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostIdentity {
     /// The host's NVMe Qualified Name.
@@ -19,16 +19,16 @@ pub struct HostIdentity {
 }
 
 impl HostIdentity {
-    /// An identity of its own for this process, by a random UUID.
+    /// A new identity from a random UUID.
     #[must_use]
     pub fn generate() -> Self {
         Self::from_uuid(uuid::Uuid::new_v4())
     }
 
-    /// The identity that a UUID stands for: the same UUID, the same host.
+    /// The identity of a UUID: always the same for the same UUID.
     ///
     /// # Panics
-    /// Never: a UUID always makes a valid name.
+    /// Never: a UUID always results in a valid NQN.
     #[must_use]
     pub fn from_uuid(uuid: uuid::Uuid) -> Self {
         let name = format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}");
@@ -38,10 +38,10 @@ impl HostIdentity {
         }
     }
 
-    /// The identity with this name; the identifier derives from the name, so it is stable.
+    /// The identity with this NQN. The host identifier is derived from the NQN, so it is stable.
     ///
     /// # Errors
-    /// When the name is not a valid NQN.
+    /// An invalid NQN.
     pub fn from_nqn(nqn: &str) -> Result<Self, HostError> {
         let parsed = parse_nqn(nqn)?;
         if let Some(text) = nqn.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:")
@@ -65,76 +65,77 @@ impl HostIdentity {
     }
 }
 
-/// Time at which writes that were lost with a connection may be sent again on the next one. Reads
-/// always may (docs/design/decisions/0004-replay.md).
+/// When unacknowledged writes of a lost connection may be sent again on the next one. Reads may be
+/// sent again at once (docs/design/decisions/0004-replay.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayPolicy {
-    /// After no old copy of them can take effect any more: at once, where the target ends the lost
-    /// controller on demand, as ours does; otherwise when the lost controller's keep-alive time-out
-    /// must have expired.
+    /// When the lost copies can no longer take effect: at once, if the target supports End
+    /// Controller (as Switchyard does), otherwise after the keep-alive time-out of the lost
+    /// controller.
     #[default]
     WhenSafe,
-    /// As soon as there is a new connection, as the Linux host does. For targets that are known to
-    /// end a host's old controller by themselves.
+    /// As soon as there is a new connection, as the Linux host does. Safe only with targets that
+    /// end the old controller of a host by themselves.
     Immediate,
 }
 
 /// Options of the connection to a controller.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Address at which the controller listens.
+    /// Address of the controller.
     pub address: SocketAddr,
-    /// Further addresses of it, tried in order where it cannot be reached at the one before.
+    /// Alternative addresses of the controller, tried in this order if the previous one is
+    /// unreachable.
     pub further_addresses: Vec<SocketAddr>,
-    /// HOST:PORT that is resolved again at each reconnect, for other addresses than these; `None` for
-    /// an IP address.
+    /// HOST:PORT that is resolved again at each reconnect; `None` for an IP address.
     pub name: Option<String>,
-    /// The subsystem; [`DISCOVERY_NQN`] for discovery.
+    /// NQN of the subsystem; [`DISCOVERY_NQN`] for discovery.
     pub subsystem: Nqn,
     /// Name and identifier of this host.
     pub host: HostIdentity,
-    /// I/O queues of each channel, 1 to 64: connections that one core keeps.
+    /// I/O queues (connections) per channel, 1 to 64.
     pub queues: u16,
-    /// Commands outstanding on each queue, 1 to 4096; the controller may allow fewer.
+    /// Depth of each I/O queue, 1 to 4096; the controller may allow less.
     pub depth: u16,
-    /// Ask for header digests.
+    /// Enable header digests.
     pub header_digest: bool,
-    /// Ask for data digests.
+    /// Enable data digests.
     pub data_digest: bool,
-    /// Keep SQ flow control: the controller reports how far it has read each queue, and answers
-    /// every read with a capsule of its own. Without it, which is the default, it may leave that out.
+    /// Enable SQ flow control: every command gets a response capsule with SQHD. Without it
+    /// (default) the controller may omit the capsule of a successful read.
     pub sq_flow_control: bool,
-    /// KATO: the controller gives us up when it hears nothing for so long. Zero turns it off.
+    /// KATO: the controller ends the association after this time without a message of the host. 0
+    /// disables it.
     pub keep_alive: Nanos,
-    /// A command that takes longer is aborted, and if that does not help its connection is reset.
+    /// Time after which a command is aborted. If Abort fails too, its connection is reset.
     pub command_timeout: Nanos,
-    /// Time that each step of connecting may take.
+    /// Time-out of each step of the connection set-up.
     pub connect_timeout: Nanos,
-    /// Shortest wait before a reconnect; doubles with each failure.
+    /// Delay before the first reconnect; doubles with each failure.
     pub reconnect_delay_min: Nanos,
-    /// Longest wait before a reconnect.
+    /// Largest delay before a reconnect.
     pub reconnect_delay_max: Nanos,
-    /// After so long without a connection requests fail with "gone", and after so long in the
-    /// target's device a lost write fails with "timed out"; `None` tries and waits for ever.
+    /// Time without a connection after which requests fail with `Gone`, and time after which a lost
+    /// write that may still be in the target fails with `TimedOut`. `None`: no limit.
     pub loss_timeout: Option<Nanos>,
-    /// Try to connect again after [`loss_timeout`](Self::loss_timeout) as well: requests fail until
-    /// there is a connection, and later ones are carried out. Otherwise the loss is final then.
+    /// Keep reconnecting after [`loss_timeout`](Self::loss_timeout): requests fail until the
+    /// connection is back. Otherwise the association ends then.
     pub keep_reconnecting: bool,
-    /// Try again even if the first connection cannot be made.
+    /// Retry also if the first connection fails.
     pub persistent: bool,
-    /// Policy for writes that were lost.
+    /// Policy for writes of a lost connection.
     pub replay: ReplayPolicy,
     /// Options of the sockets.
     pub socket: SocketOptions,
-    /// Seeds the jitter of reconnects. [`Host::connect_with`](crate::Host::connect_with) mixes the
-    /// number of the connect into it.
+    /// Seed of the jitter of reconnect delays. [`Host::connect_with`](crate::Host::connect_with)
+    /// adds the number of the connect.
     pub seed: u64,
-    /// Knobs of the host's side of the switch when the controller is connected.
+    /// Switch parameters of the host, used when the controller is connected.
     pub knobs: Knobs,
 }
 
 impl ConnectOptions {
-    /// Time after which a loss is final.
+    /// Time after which the association ends, if there is one.
     pub(crate) fn final_loss(&self) -> Option<Nanos> {
         let ends = !self.keep_reconnecting || mutation::active(Mutation::LossFinal);
         self.loss_timeout.filter(|_| ends)
@@ -151,8 +152,8 @@ impl ConnectOptions {
         limit.map_or(Time::NEVER, |limit| lost_at + limit)
     }
 
-    /// The defaults: one queue of depth 128 per channel, no digests, 15 s keep-alive, 30 s
-    /// command time-out, reconnects after 10 ms to 10 s for ten minutes.
+    /// The defaults: one queue of depth 128 per channel, no digests, 15 s keep-alive time-out, 30 s
+    /// command time-out, reconnect delays of 10 ms to 10 s, loss time-out of 10 min.
     #[must_use]
     pub fn new(address: SocketAddr, subsystem: Nqn, host: HostIdentity) -> Self {
         let seed = host
@@ -187,8 +188,7 @@ impl ConnectOptions {
         }
     }
 
-    /// Resolves `HOST:PORT`, and takes the addresses that are found; without a port `default_port` is
-    /// used.
+    /// Resolves `HOST[:PORT]` and sets the addresses.
     ///
     /// # Errors
     /// [`HostError::Address`].
@@ -204,25 +204,25 @@ impl ConnectOptions {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`HostError::Option`], which names the option and its range.
+    /// [`HostError::Option`] with the option and its range.
     pub fn check(&self) -> Result<(), HostError> {
         let fail = |text: String| Err(HostError::Option(text));
         if !(1..=CHANNEL_QUEUES_MAX).contains(&self.queues) {
             return fail(format!(
-                "queues is {}; choose 1 to {CHANNEL_QUEUES_MAX}",
+                "queues is {}; use 1 to {CHANNEL_QUEUES_MAX}",
                 self.queues
             ));
         }
         if !(1..QUEUE_DEPTH_MAX).contains(&self.depth) {
             return fail(format!(
-                "queue depth is {}; choose 1 to {}",
+                "queue depth is {}; use 1 to {}",
                 self.depth,
                 QUEUE_DEPTH_MAX - 1
             ));
         }
         if self.keep_alive > Nanos::ZERO && self.keep_alive < Nanos::from_millis(100) {
             return fail(format!(
-                "keep-alive is {}; choose at least 100 ms, or 0 to turn it off",
+                "keep-alive time-out is {}; use at least 100 ms, or 0 to disable it",
                 self.keep_alive
             ));
         }
@@ -232,7 +232,7 @@ impl ConnectOptions {
             ("shortest reconnect delay", self.reconnect_delay_min),
         ] {
             if span < Nanos::from_millis(1) {
-                return fail(format!("{name} is {span}; choose at least 1 ms"));
+                return fail(format!("{name} is {span}; use at least 1 ms"));
             }
         }
         if self.reconnect_delay_max < self.reconnect_delay_min {
@@ -250,23 +250,22 @@ impl ConnectOptions {
     }
 }
 
-/// Parses an NQN, or a name that does not claim to be one by its `nqn.`: Linux's target serves such
-/// subsystems.
+/// Parses an NQN, or a name without the prefix `nqn.`, which the Linux target accepts.
 ///
 /// # Errors
-/// [`HostError::Option`], which quotes it.
+/// [`HostError::Option`] with the text.
 pub fn parse_nqn(text: &str) -> Result<Nqn, HostError> {
     let qualified = text.is_empty() || text.starts_with("nqn.");
     let parse = if qualified { Nqn::new } else { Nqn::lenient };
     parse(text).map_err(|error| {
         HostError::Option(format!(
-            "\"{text}\" is not an NVMe Qualified Name: {error}; \
-             one looks like nqn.2026-11.io.switchyard:default"
+            "\"{text}\" is not an NVMe Qualified Name: {error}; use, for example, \
+             nqn.2026-11.io.switchyard:default"
         ))
     })
 }
 
-/// Resolves `HOST:PORT` to the first of its addresses; without a port `default_port` is used.
+/// Resolves `HOST[:PORT]` to its first address.
 ///
 /// # Errors
 /// [`HostError::Address`].

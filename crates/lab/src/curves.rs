@@ -13,19 +13,19 @@ const ROOM: f64 = 1.25;
 
 /// Draw the curves of a calibration
 ///
-/// The latency of reads by load, of each kind of load that was measured: over requests, and over
-/// tokens, where the curves of a good model coincide.
+/// Two diagrams of read latency for each measured kind of load: over requests per second, and over
+/// tokens per second. With a good cost model the curves over tokens coincide.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard calibrate flash:A:1G --virtual --json >a.json
   lab curves a.json --output a.svg
 
-Exit codes: 0 done, 2 an error")]
+Exit codes: 0 success, 2 error")]
 pub struct CurvesArgs {
-    /// The output of `switchyard calibrate --json`
+    /// Output of `switchyard calibrate --json`
     #[arg(value_name = "CALIBRATION")]
     pub calibration: PathBuf,
-    /// Draw the curves here, as SVG
+    /// SVG file to write
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
 }

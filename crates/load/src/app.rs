@@ -115,14 +115,12 @@ impl FromStr for App {
         };
         let Some((name, keys)) = text.split_once(':') else {
             let text = shortened(text);
-            return Err(form(format!(
-                "\"{text}\" is not an app; write it as {APP_FORM}"
-            )));
+            return Err(form(format!("\"{text}\" is not an app; use {APP_FORM}")));
         };
         let named = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > limits::NAME_BYTES_MAX || !name.chars().all(named) {
             return Err(form(format!(
-                "\"{}\" is not a name for an app; use 1 to {} letters, digits, '-', '_' or '.'",
+                "invalid app name \"{}\"; use 1 to {} letters, digits, '-', '_' or '.'",
                 shortened(name),
                 limits::NAME_BYTES_MAX
             )));
@@ -154,7 +152,7 @@ impl Draft {
         for item in keys.split(',') {
             let Some((key, value)) = item.split_once('=') else {
                 let item = shortened(item);
-                let remedy = format!("write KEY=VALUE; the keys are {KEYS}");
+                let remedy = format!("use KEY=VALUE with the keys {KEYS}");
                 return Err(AppError::key(name, format!("\"{item}\""), remedy));
             };
             let wrong =
@@ -164,14 +162,14 @@ impl Draft {
                     .parse::<u64>()
                     .ok()
                     .filter(|n| (least..=most).contains(n));
-                parsed.ok_or_else(|| wrong(format!("write a whole number from {least} to {most}")))
+                parsed.ok_or_else(|| wrong(format!("use a whole number from {least} to {most}")))
             };
             let depth_max = u64::from(limits::DEPTH_MAX);
             let count_max = u64::from(limits::COUNT_MAX);
             let fresh = match key {
                 "rw" => {
                     value.clone_into(&mut self.pattern_text);
-                    let remedy = || wrong(format!("write {PATTERNS}"));
+                    let remedy = || wrong(format!("use {PATTERNS}"));
                     put(&mut self.pattern, pattern(value).ok_or_else(remedy)?)
                 }
                 "bs" => put(&mut self.block_bytes, size(value).map_err(wrong)?),
@@ -187,7 +185,7 @@ impl Draft {
                     let pace = match value {
                         "even" => Pace::Even,
                         "poisson" => Pace::Poisson,
-                        _ => return Err(wrong("write even or poisson".into())),
+                        _ => return Err(wrong("use even or poisson".into())),
                     };
                     put(&mut self.pace, pace)
                 }
@@ -200,13 +198,13 @@ impl Draft {
                     let class = match value {
                         "ioprio" => None,
                         word => Some(word.parse().map_err(|_| {
-                            wrong("write L, T, or ioprio for what the I/O priority says".into())
+                            wrong("use L, T, or ioprio (class by I/O priority)".into())
                         })?),
                     };
                     put(&mut self.class, class)
                 }
                 _ => {
-                    let remedy = format!("there is no such key; the keys are {KEYS}");
+                    let remedy = format!("unknown key; use {KEYS}");
                     return Err(AppError::key(
                         name,
                         format!("\"{}\"", shortened(key)),
@@ -215,7 +213,7 @@ impl Draft {
                 }
             };
             if !fresh {
-                return Err(AppError::key(name, key, "given twice; keep one of them"));
+                return Err(AppError::key(name, key, "given twice; use it once"));
             }
         }
         Ok(self)
@@ -226,7 +224,7 @@ impl Draft {
             return Err(AppError::key(
                 name,
                 "rw",
-                format!("is missing; add rw= and {PATTERNS}"),
+                format!("is missing; add rw= with {PATTERNS}"),
             ));
         };
         let read_percent = match (fixed, self.mix) {
@@ -234,21 +232,21 @@ impl Draft {
             (None, mix) => mix.unwrap_or(50),
             (Some(_), Some(mix)) => {
                 let remedy = format!(
-                    "rw={} has nothing to mix; drop it, or write rw=rw or rw=randrw",
+                    "rw={} is not a mixed load; omit mix, or use rw=rw or rw=randrw",
                     self.pattern_text
                 );
                 return Err(AppError::key(name, format!("mix={mix}"), remedy));
             }
         };
         if let (Some(_), None) = (self.pace, self.rate) {
-            let remedy = "is the pace of a rate; add rate=, or drop it";
+            let remedy = "needs a rate; add rate=, or omit pace";
             return Err(AppError::key(name, "pace", remedy));
         }
         if let Some(blocks) = self.journal
             && (read_percent > 0 || self.rate.is_some())
         {
-            let remedy = "a journal only writes, at its own pace; write rw=write or rw=randwrite, \
-                          and no rate";
+            let remedy = "needs a write-only closed loop; use rw=write or rw=randwrite, and omit \
+                rate";
             return Err(AppError::key(name, format!("journal={blocks}"), remedy));
         }
         Ok(App {
@@ -300,7 +298,7 @@ fn size(text: &str) -> Result<u32, String> {
         .ok()
         .and_then(|number| number.checked_mul(1 << shift))
         .filter(|bytes| (least..=most).contains(bytes) && bytes.is_multiple_of(least))
-        .ok_or_else(|| "write a multiple of 512 up to 1m, such as 512, 4k or 128k".to_owned())
+        .ok_or_else(|| "use a multiple of 512 up to 1m, such as 512, 4k or 128k".to_owned())
 }
 
 fn narrow<T: TryFrom<u64, Error: fmt::Debug>>(number: u64) -> T {

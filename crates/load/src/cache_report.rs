@@ -56,8 +56,8 @@ impl fmt::Display for CacheReport {
         let counters = &self.counters;
         writeln!(
             f,
-            "cache: {} pages hit, {} missed, {} read ahead; {} written back, {} failed; {} writes \
-             bypassed it; {} dirty at the end, {} at most",
+            "cache pages: {} hits, {} misses, {} read ahead, {} written back, {} write-back \
+             failures, {} writes bypassed, {} dirty at the end (peak {})",
             counters.hits,
             counters.misses,
             counters.read_ahead,

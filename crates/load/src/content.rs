@@ -27,10 +27,10 @@ impl fmt::Display for Difference {
         match self {
             Self::Stale { found, expected } => write!(
                 f,
-                "holds write {found}, although write {expected} had been acknowledged"
+                "has the content of write {found}, although write {expected} was acknowledged"
             ),
-            Self::Misplaced { found } => write!(f, "holds the content of block {found}"),
-            Self::Corrupt { offset } => write!(f, "differs from byte {offset} on"),
+            Self::Misplaced { found } => write!(f, "has the content of block {found}"),
+            Self::Corrupt { offset } => write!(f, "differs from byte {offset}"),
         }
     }
 }

@@ -14,7 +14,7 @@ impl FromStr for Cores {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write processors like 0, 0-3 or 0,2".to_owned();
+        let form = || "use CPU numbers such as 0, 0-3 or 0,2".to_owned();
         let mut cores = Vec::new();
         for item in text.split(',') {
             let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -32,7 +32,7 @@ impl FromStr for Cores {
         cores.sort_unstable();
         cores.dedup();
         if cores.len() < count {
-            return Err("each processor is named once".to_owned());
+            return Err("a CPU is given twice; use each once".to_owned());
         }
         Ok(Self(cores))
     }
@@ -47,7 +47,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .parse::<f64>()
         .ok()
         .filter(|s| s.is_finite() && (0.0..=1e6).contains(s));
-    let seconds = seconds.ok_or_else(|| "write seconds such as 10 or 0.5".to_owned())?;
+    let seconds = seconds.ok_or_else(|| "use seconds, such as 10 or 0.5".to_owned())?;
     Ok(Duration::from_secs_f64(seconds))
 }
 
@@ -57,7 +57,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 /// The accepted form; 0, which measures nothing.
 pub fn measured_seconds(text: &str) -> Result<Duration, String> {
     let measured = Some(seconds(text)?).filter(|measured| !measured.is_zero());
-    measured.ok_or_else(|| "that measures nothing; choose at least 0.1".to_owned())
+    measured.ok_or_else(|| "use at least 0.1".to_owned())
 }
 
 #[cfg(test)]

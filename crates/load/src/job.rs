@@ -121,13 +121,13 @@ fn check(
     let wrong = |remedy: String| Err(AppError::key(&app.name, format!("bs={bytes}"), remedy));
     if !bytes.is_multiple_of(geometry.block_bytes) {
         return wrong(format!(
-            "write a multiple of the device's {}-byte blocks",
+            "use a multiple of the device's block size of {} bytes",
             geometry.block_bytes
         ));
     }
     if bytes > capabilities.max_transfer_bytes {
         return wrong(format!(
-            "the device takes at most {}",
+            "the device supports at most {} bytes per request",
             capabilities.max_transfer_bytes
         ));
     }
@@ -136,7 +136,7 @@ fn check(
         return wrong(format!("the device has only {} bytes", geometry.bytes()));
     }
     if capabilities.read_only && (app.read_percent < 100 || common.prefill) {
-        let remedy = "the device is read-only; write rw=read or rw=randread, and no --prefill";
+        let remedy = "the device is read-only; use rw=read or rw=randread, and omit --prefill";
         return Err(AppError::key(&app.name, "rw", remedy));
     }
     Ok(units)
@@ -165,8 +165,8 @@ fn bounded(app: &App, share: Range<u64>) -> Result<Range<u64>, AppError> {
     let least = 2 * u64::from(app.depth);
     if share.end - share.start < least {
         let remedy = format!(
-            "to verify, each thread needs a part of the device of its own with room for {least} \
-             requests; use a larger device, fewer threads, or a smaller depth"
+            "--verify needs space for {least} requests per thread; use a larger device, fewer \
+             threads, or a smaller depth"
         );
         return Err(AppError::key(
             &app.name,

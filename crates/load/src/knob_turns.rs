@@ -36,7 +36,7 @@ impl KnobChange {
         match checked {
             Ok(_) => Ok(change),
             Err(KnobError::NoKnob { word, .. }) => Err(format!(
-                "{word:?} is no knob; `switchyard switch knobs` lists them"
+                "unknown switch parameter {word:?}; `switchyard switch knobs` lists all"
             )),
             Err(error) => Err(error.to_string()),
         }
@@ -52,7 +52,7 @@ impl FromStr for KnobChange {
                 key: key.to_owned(),
                 value: value.to_owned(),
             }),
-            None => Err("write KEY=VALUE, such as doorbell=immediate".to_owned()),
+            None => Err("use KEY=VALUE, such as doorbell=immediate".to_owned()),
         }
     }
 }
@@ -70,7 +70,7 @@ impl FromStr for KnobTurn {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write SECONDS:KEY=VALUE, such as 2.5:doorbell=immediate".to_owned();
+        let form = || "use SECONDS:KEY=VALUE, such as 2.5:doorbell=immediate".to_owned();
         let (at, change) = text.split_once(':').ok_or_else(form)?;
         let turn = Self {
             at: seconds(at).map_err(|_| form())?,
@@ -79,7 +79,7 @@ impl FromStr for KnobTurn {
         let key = &turn.change.key;
         if FIXED_KNOBS.contains(&key.as_str()) {
             return Err(format!(
-                "{key} stays as it was when the switchboard started; set it with --knob"
+                "{key} cannot change after the start; set it with --knob"
             ));
         }
         Ok(turn)
@@ -124,11 +124,12 @@ impl KnobTurns {
         };
         ensure!(
             switched,
-            "--knob-at turns the knobs of a switchboard, and there is none; add --lanes switched"
+            "--knob-at needs a switchboard; add --lanes switched"
         );
         ensure!(
             last < measured,
-            "--knob-at {}: the load is measured for {} s; choose an earlier time or more --seconds",
+            "--knob-at {}: later than the measured time of {} s; use an earlier time, or increase \
+             --seconds",
             last.as_secs_f64(),
             measured.as_secs_f64()
         );

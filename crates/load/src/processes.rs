@@ -75,7 +75,8 @@ struct Follower {
 
 impl Follower {
     fn start(index: usize, app: &str, events: &Sender<Event>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let program =
+            std::env::current_exe().context("cannot determine the path of this program")?;
         let mut process = Command::new(&program)
             .args(std::env::args_os().skip(1))
             .args([FOLLOWER, &index.to_string()])
@@ -186,7 +187,10 @@ fn gather(
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => bail!("a reader of a process panicked"),
+            Err(RecvTimeoutError::Disconnected) => bail!(
+                "a thread that reads the output of a \
+                process panicked"
+            ),
         }
         if stop.load(Ordering::Relaxed) {
             for follower in followers.iter_mut() {
@@ -214,7 +218,7 @@ pub fn follow(
     load: impl FnOnce(&[App], FollowerStart, &AtomicBool) -> Result<LoadReport>,
 ) -> Result<LoadReport> {
     let threads = |apps: &[App]| apps.iter().map(|app| app.count).sum();
-    let app = apps.get(index).context("there is no such app")?;
+    let app = apps.get(index).context("no app with this index")?;
     let stop = Arc::new(AtomicBool::new(false));
     let (starts, start) = channel();
     let stopping = Arc::clone(&stop);

@@ -172,22 +172,25 @@ impl LoadReport {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.interrupted {
-            notes.push("interrupted: the numbers cover the time until then".to_owned());
+            notes.push("interrupted: results cover the time before the interruption".to_owned());
         }
         let lost = self.cache.iter().map(|cache| cache.lost);
         for lost in lost.filter(|&lost| lost > 0) {
             notes.push(format!(
-                "{lost} dirty pages of the cache could not be written to the device and are lost"
+                "{lost} dirty pages of the cache are lost: they could not be written to the device"
             ));
         }
         for app in &self.apps {
             let name = &app.name;
             if let Some(error) = &app.first_error {
-                notes.push(format!("{name}: {} errors; the first: {error}", app.errors));
+                notes.push(format!(
+                    "{name}: {} errors; first error: {error}",
+                    app.errors
+                ));
             }
             if app.unanswered > 0 {
                 notes.push(format!(
-                    "{name}: {} requests had no answer at the end, and were given up",
+                    "{name}: {} requests without response at the end",
                     app.unanswered,
                 ));
             }
@@ -195,7 +198,7 @@ impl LoadReport {
                 && app.iops < 0.99 * rate as f64
             {
                 notes.push(format!(
-                    "{name}: {:.0} of {rate} requests/s; the backlog grew, and latency with it",
+                    "{name}: {:.0} of {rate} requests/s; latencies include a growing backlog",
                     app.iops
                 ));
             }
@@ -285,19 +288,19 @@ impl fmt::Display for LoadReport {
         }
         for app in &self.apps {
             if let Some(privilege) = &app.privilege {
-                writeln!(f, "{}: latency threads are {privilege}", app.name)?;
+                writeln!(f, "{}: priority of latency threads: {privilege}", app.name)?;
             }
             if let Some(verified) = app.verified {
-                writeln!(
-                    f,
-                    "{}: {verified} reads compared with what was written",
-                    app.name
-                )?;
+                writeln!(f, "{}: {verified} reads verified", app.name)?;
             }
         }
         for app in &self.apps {
             if let Some(SoftwareTime { avg, p50 }) = app.software_us {
-                writeln!(f, "{}: {avg:.1} µs in software, p50 {p50:.1}", app.name)?;
+                writeln!(
+                    f,
+                    "{}: software time {avg:.1} µs (average), {p50:.1} µs (p50)",
+                    app.name
+                )?;
             }
         }
         for path in &self.path {

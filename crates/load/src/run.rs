@@ -253,7 +253,7 @@ fn plan_part(
 ) -> Result<Vec<(usize, Job)>> {
     ensure!(
         !loads.is_empty(),
-        "there is no app; add one with --app {}",
+        "no app given; add one with --app {}",
         super::APP_FORM
     );
     for (index, load) in loads.iter().enumerate() {
@@ -261,7 +261,7 @@ fn plan_part(
         let twice = loads[..index].iter().any(|other| &other.app.name == name);
         ensure!(
             !twice,
-            "app \"{name}\" is given twice; give each app a name of its own"
+            "app \"{name}\" is given twice; use a different name for each app"
         );
     }
     #[expect(
@@ -418,7 +418,7 @@ impl<'a> Conductor<'a> {
             match self.inbox.recv_timeout(self.next_look()) {
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("a thread of the load panicked"),
+                Err(RecvTimeoutError::Disconnected) => bail!("a load thread panicked"),
             }
             if stop.load(Ordering::Relaxed) && !self.told_to_stop {
                 self.stop();
@@ -428,7 +428,7 @@ impl<'a> Conductor<'a> {
         }
         let results = self.results.into_iter();
         results
-            .map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread never ended"))))
+            .map(|result| result.unwrap_or_else(|| Err(anyhow!("a load thread did not end"))))
             .collect()
     }
 

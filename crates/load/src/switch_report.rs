@@ -147,7 +147,7 @@ impl fmt::Display for SwitchReport {
             writeln!(f, " {} direct, {} steered", core.direct, core.steered)?;
             write!(
                 f,
-                "switchboard, core {}: served {}",
+                "switchboard, core {}: thread priority {}",
                 core.core, core.privilege
             )?;
             match &core.privilege_refused {
@@ -156,7 +156,7 @@ impl fmt::Display for SwitchReport {
             }
         }
         for (class, moved) in &self.moved_threads {
-            writeln!(f, "switchboard, {class}: {moved} moves of threads")?;
+            writeln!(f, "switchboard, {class}: {moved} thread moves")?;
         }
         for Turned {
             at_seconds,
@@ -164,10 +164,7 @@ impl fmt::Display for SwitchReport {
             value,
         } in &self.turned
         {
-            writeln!(
-                f,
-                "switchboard: {knob}={value} turned after {at_seconds:.3} s"
-            )?;
+            writeln!(f, "switchboard: {knob}={value} set after {at_seconds:.3} s")?;
         }
         Ok(())
     }

@@ -232,7 +232,7 @@ fn lost_and_misplaced_data_is_found() {
     };
     let report = run_until_errors(&misplaced, &options);
     let first = report.apps[0].first_error.clone().unwrap();
-    assert!(first.contains("holds the content of block"), "{first}");
+    assert!(first.contains("has the content of block"), "{first}");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn assert_unanswered(report: &LoadReport) {
     let unanswered = report.apps[0].unanswered;
     assert!(unanswered > 0, "{report}");
     assert_eq!(report.errors(), unanswered);
-    let said = format!("a: {unanswered} requests had no answer");
+    let said = format!("a: {unanswered} requests without response");
     let notes = report.notes();
     let is_said = notes.iter().any(|note| note.starts_with(&said));
     assert!(is_said, "{notes:?}");
@@ -395,7 +395,7 @@ fn a_load_can_be_stopped_and_says_so() {
 #[test]
 fn what_cannot_run_is_refused_with_the_apps_name() {
     let error = |loads: &[Load]| format!("{:#}", run_quietly(loads, &options()).unwrap_err());
-    assert!(error(&[]).contains("there is no app"));
+    assert!(error(&[]).contains("no app given"));
     let twice = [load("a:rw=read", ram()), load("a:rw=read", ram())];
     assert!(error(&twice).contains("given twice"));
     let nowhere = [load("a:rw=read,cpu=1023", ram()), load("b:rw=read", ram())];

@@ -174,7 +174,7 @@ impl Worker {
     /// Measurements, after the end; or the reason why there are none.
     pub(super) fn into_result(mut self) -> Result<Measured> {
         if let Some(error) = self.failure {
-            return Err(anyhow!("the device cannot be read: {error}"));
+            return Err(anyhow!("cannot read the device: {error}"));
         }
         if let (Some(began_cpu), Some((ended, ended_cpu))) = (self.began, self.ended) {
             self.measured.elapsed = ended.since(self.measured_from());
@@ -334,7 +334,7 @@ impl Worker {
         let unanswered = self.in_flight() + usize::from(self.planned.is_some());
         for _ in 0..unanswered {
             self.measured.unanswered += 1;
-            self.measured.note_error(|| "no answer".to_owned());
+            self.measured.note_error(|| "no response".to_owned());
         }
         self.close(cx);
     }

@@ -73,7 +73,7 @@ impl Written {
         let Some(bytes) = data.and_then(IoSlice::bytes) else {
             return Err((
                 BlockError::Internal,
-                Some("the read's data did not come back".into()),
+                Some("the read returned no data".into()),
             ));
         };
         let checked = self.content.check(lba, u64::from(*known), bytes);

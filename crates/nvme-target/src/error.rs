@@ -16,7 +16,7 @@ pub enum TargetError {
     #[error("limits: {0}")]
     Limits(#[from] LimitsError),
     /// A name that hosts cannot be told or give.
-    #[error("{name:?} cannot be a name: {reason}")]
+    #[error("invalid NQN {name:?}: {reason}")]
     Name {
         /// The name that was given.
         name: String,
@@ -24,7 +24,7 @@ pub enum TargetError {
         reason: NqnError,
     },
     /// There is no such subsystem.
-    #[error("there is no subsystem {0}")]
+    #[error("no subsystem {0}")]
     NoSubsystem(String),
     /// There is no such namespace.
     #[error("subsystem {nqn} has no namespace {nsid}")]
@@ -35,13 +35,13 @@ pub enum TargetError {
         nsid: u32,
     },
     /// It exists already.
-    #[error("{0} exists already")]
+    #[error("{0} already exists")]
     Exists(String),
     /// A number is out of range, or a limit is reached.
     #[error("{0}")]
     Invalid(String),
     /// A device cannot keep what a tenant is to be promised; nothing has changed.
-    #[error("tenant {tenant:?} is not admitted on device {device:?}: {refusal}")]
+    #[error("device {device:?} cannot meet the SLO of tenant {tenant:?}: {refusal}")]
     Refused {
         /// The tenant.
         tenant: String,
@@ -54,13 +54,13 @@ pub enum TargetError {
     #[error(transparent)]
     Device(#[from] block::DeviceError),
     /// A knob is out of its range.
-    #[error("knobs: {0}")]
+    #[error("switch parameters: {0}")]
     Knobs(#[from] KnobError),
     /// A core could not follow, or not in time; all is as before.
-    #[error("the change was undone: {0}")]
+    #[error("the change failed and was undone: {0}")]
     Undone(String),
     /// A core could not follow, or not in time, and some cores have what was changed.
-    #[error("the change failed and could not be undone everywhere: {0}")]
+    #[error("the change failed and could not be undone on all cores: {0}")]
     NotUndone(String),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}; {remedy}")]

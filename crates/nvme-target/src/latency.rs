@@ -157,8 +157,12 @@ impl TryFrom<Histogram> for Latency {
             let bucket = LATENCY_BOUNDS_NS
                 .iter()
                 .position(|&bound| bound == up_to_ns);
-            let unknown =
-                || format!("no histogram of this version has a bucket up to {up_to_ns} ns");
+            let unknown = || {
+                format!(
+                    "no bucket with the upper bound {up_to_ns} ns; the peer has another \
+                    version"
+                )
+            };
             latency.buckets[bucket.ok_or_else(unknown)?] = count;
         }
         Ok(latency)

@@ -321,7 +321,7 @@ impl CoreNamespace {
         let (geometry, capabilities) = (device.geometry(), device.capabilities());
         if !geometry.block_bytes.is_power_of_two() || geometry.block_bytes < 512 {
             return Err(DeviceError::Invalid(format!(
-                "{} bytes is no block size that NVMe has",
+                "a block size of {} bytes is not supported by NVMe",
                 geometry.block_bytes
             )));
         }

@@ -99,10 +99,10 @@ impl ProbeWatch {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The probe was stopped.
-    #[error("the calibration was cancelled; the model is as it was")]
+    #[error("the calibration was cancelled; the model is unchanged")]
     Stopped,
     /// A read failed.
-    #[error("a read of block {block} failed: {error}; the model is as it was")]
+    #[error("a read of block {block} failed: {error}; the model is unchanged")]
     Read {
         /// The block.
         block: u64,

@@ -139,7 +139,7 @@ impl Shared {
         let sender = self.cores().get(core).cloned();
         match sender {
             Some(sender) => sender.send_always(Message(note)),
-            None => tracing::error!(core, "there is no such core: {note:?} goes nowhere"),
+            None => tracing::error!(core, "no such core; dropped the message {note:?}"),
         }
     }
 

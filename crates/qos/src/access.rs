@@ -1,10 +1,10 @@
-//! Access control: which tenant a connection is, and which blocks it may read and write. `[ReFlex
+//! Access control: the tenant of a connection, and the blocks that it may read and write. `[ReFlex
 //! §3.1, §4.1]`
 //!
-//! [`Assignments`] answer once, when a host connects: (host NQN, subsystem, namespace) → tenant, or
-//! the default tenant, or none. [`Permissions`] answer for every command, for the whole range that
-//! it names. Both are made from an operator's words and never change; a change makes new ones. Must
-//! never: let a range through if its last block is not granted, or be moved by an overflow.
+//! [`Assignments`] map (host NQN, subsystem, namespace) to a tenant, the default tenant, or none,
+//! when a host connects. [`Permissions`] check the whole range of every command. Both are
+//! immutable; a change of the configuration creates new ones. Invariant: every block of an accepted
+//! range is granted, also in case of an overflow.
 
 use crate::limits::{ASSIGNMENTS_MAX, GRANTS_MAX};
 use crate::slo::TenantId;
@@ -24,25 +24,27 @@ pub struct Assignment {
     pub tenant: TenantId,
 }
 
-/// The reason for which a rule of access control is invalid.
+/// Why a rule of access control is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Too many assignments.
     #[error("{0} assignments; use at most {ASSIGNMENTS_MAX}")]
     Assignments(usize),
-    /// Two tenants for the same.
-    #[error("both {0} and {1} are assigned to the same host, subsystem and namespace; name one")]
+    /// Two tenants for the same host, subsystem and namespace.
+    #[error(
+        "{0} and {1} are both assigned to the same host, subsystem and namespace; use only one"
+    )]
     Ambiguous(TenantId, TenantId),
     /// Too many grants.
     #[error("{0} grants; use at most {GRANTS_MAX}")]
     Grants(usize),
-    /// A range of no blocks.
-    #[error("grant {0} has no blocks; name at least one, or none for all")]
+    /// A range of 0 blocks.
+    #[error("grant {0} has 0 blocks; use at least one, or omit the number for all")]
     Empty(usize),
-    /// A range beyond every device.
-    #[error("grant {0} ends beyond block 2^64; name fewer blocks")]
+    /// A range beyond block 2^64.
+    #[error("grant {0} exceeds block 2^64; use fewer blocks")]
     TooFar(usize),
-    /// A grant of nothing.
+    /// A grant without read and write access.
     #[error("grant {0} allows neither reading nor writing; omit it")]
     Nothing(usize),
 }
@@ -71,18 +73,17 @@ impl<T: Default> ByName<T> {
 /// The map from a connection to its tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Assignments {
-    /// Tenants by host, subsystem and namespace: a host says more than a subsystem, and that more
-    /// than a namespace.
+    /// Tenants by host, subsystem and namespace. A host is more specific than a subsystem, and a
+    /// subsystem more specific than a namespace.
     rules: ByName<ByName<BTreeMap<Option<u32>, TenantId>>>,
     default: Option<TenantId>,
 }
 
 impl Assignments {
-    /// Makes assignments; `default` is the tenant of all other connections, and `None` turns them
-    /// away.
+    /// Creates assignments. `default` is the tenant of all other connections; `None` refuses them.
     ///
     /// # Errors
-    /// When there are too many, or two contradict each other.
+    /// Too many assignments, or two that contradict each other.
     pub fn new(
         assignments: Vec<Assignment>,
         default: Option<TenantId>,
@@ -107,8 +108,8 @@ impl Assignments {
         Ok(Self { rules, default })
     }
 
-    /// The tenant of a host's requests to a namespace; `None` turns the host away. The most
-    /// particular assignment wins.
+    /// The tenant of a host's requests to a namespace; `None`: refused. The most specific
+    /// assignment wins.
     #[must_use]
     pub fn tenant(&self, host: &str, subsystem: &str, namespace: u32) -> Option<TenantId> {
         let mut rules = self.rules_of(host, subsystem);
@@ -151,7 +152,7 @@ pub enum Need {
 pub struct AccessGrant {
     /// The namespace; `None` for every one.
     pub namespace: Option<u32>,
-    /// The first block and how many; `None` for all.
+    /// First block and number of blocks; `None` for all.
     pub range: Option<(u64, u64)>,
     /// The blocks may be read.
     pub read: bool,
@@ -159,7 +160,7 @@ pub struct AccessGrant {
     pub write: bool,
 }
 
-/// A command that may not be.
+/// A command without permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tenant may not access all of these blocks")]
 pub struct Denied;
@@ -185,10 +186,10 @@ impl Permissions {
         }
     }
 
-    /// Makes the permissions in a namespace: the union of the grants that name it.
+    /// Creates the permissions in a namespace: the union of its grants.
     ///
     /// # Errors
-    /// When there are too many, or one (of whatever namespace) means nothing.
+    /// Too many grants, or an invalid one (of any namespace).
     pub fn new(grants: &[AccessGrant], namespace: u32) -> Result<Self, AccessError> {
         if grants.len() > GRANTS_MAX {
             return Err(AccessError::Grants(grants.len()));
@@ -221,11 +222,10 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Checks a command against every block that it names. A command without a range (Flush) needs
-    /// no check.
+    /// Checks all blocks of a command. Commands without a range (Flush) need no check.
     ///
     /// # Errors
-    /// When one block is not granted, the range is empty, or it wraps.
+    /// A block that is not granted, an empty range, or an overflow.
     #[inline]
     pub fn check(&self, need: Need, first: u64, blocks: u64) -> Result<(), Denied> {
         let last = blocks

@@ -1,12 +1,10 @@
 //! The account of a tenant, which all threads share: its contract, and a latency-critical one's
 //! tokens.
 //!
-//! Made by the [registry](crate::tenants) and held, by reference counting, by everything that
-//! refers to the tenant: accounts have no numbers, so none is given to another tenant while a
-//! reference to it is left. Threads look at the contract in every round; a change is in force from
-//! then on. A latency-critical tenant has one balance, whichever threads its connections land on.
-//! What it earns, the thread that looks first collects for all of them. Must never: earn twice for
-//! the same nanosecond.
+//! Created by the [registry](crate::tenants) and reference-counted, so an account is never reused
+//! for another tenant while in use. Threads read the contract in every round. A latency-critical
+//! tenant has one balance for all its threads; the first thread that updates it collects the tokens
+//! earned since the last update. Invariant: no time is counted twice.
 
 use crate::slo::{TenantId, Weight};
 use crate::tokens::{TokenRate, Tokens};

@@ -1,10 +1,10 @@
-//! Admission control: keeping a tenant's SLO beside all others', and what that leaves. `[ReFlex
+//! Admission control: whether a device can meet an SLO in addition to all other SLOs. `[ReFlex
 //! §4.3]`
 //!
-//! The strictest latency of all tenants, less what a request waits before it reaches the device,
-//! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical
-//! tenants reserve must not be more. A refusal says why, and what would be admitted instead. Must
-//! never: admit what breaks a promise that was made, or count a tenant that was refused.
+//! The strictest latency of all tenants, minus the waiting time before the device, determines the
+//! token rate of the device by its [`Curve`]; the reservations of latency-critical tenants must not
+//! exceed it. A refusal has the reason, and the largest SLO that would be admitted. Invariant: an
+//! admitted SLO never breaks another one; a refused tenant is not counted.
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
@@ -61,12 +61,12 @@ impl std::fmt::Display for Offer {
             (Some(iops), Some(latency)) => {
                 write!(
                     f,
-                    "{iops} requests a second, or a latency of {latency}, would be admitted"
+                    "{iops} requests/s, or a latency of {latency}, would be admitted"
                 )
             }
-            (Some(iops), None) => write!(f, "{iops} requests a second would be admitted"),
+            (Some(iops), None) => write!(f, "{iops} requests/s would be admitted"),
             (None, Some(latency)) => write!(f, "a latency of {latency} would be admitted"),
-            (None, None) => f.write_str("no SLO would be admitted; use best effort"),
+            (None, None) => f.write_str("no SLO would be admitted; use a best-effort tenant"),
         }
     }
 }
@@ -78,7 +78,7 @@ pub enum Refusal {
     #[error(transparent)]
     Slo(#[from] SloError),
     /// The device is never so fast.
-    #[error("the device cannot keep this latency at any load: {cause}; {offer}")]
+    #[error("the device cannot meet this latency at any load: {cause}; {offer}")]
     TooStrict {
         /// The best latency of the device.
         cause: Unattainable,
@@ -87,8 +87,8 @@ pub enum Refusal {
     },
     /// The device has not enough tokens.
     #[error(
-        "{needed} are needed, and of the {rate} at which the device keeps {percentile} within \
-         {latency}, {reserved} are reserved by others; {offer}"
+        "it needs {needed}; the device meets {percentile} {latency} up to {rate}, of which \
+         {reserved} are reserved by other tenants; {offer}"
     )]
     NotEnough {
         /// Rate that the tenant needs.
@@ -105,7 +105,7 @@ pub enum Refusal {
         offer: Offer,
     },
     /// The device has as many tenants as it can have.
-    #[error("{TENANTS_MAX} tenants are registered, and there cannot be more; remove one")]
+    #[error("the limit of {TENANTS_MAX} tenants is reached; remove one")]
     TooMany,
 }
 

@@ -1,9 +1,8 @@
 //! The cost of a request. `[ReFlex §3.2.1]`
 //!
-//! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Every command has a price, also those without
-//! data: none escapes. C differs between a mixed load and one that only reads, as in the paper;
-//! which of the two it is, [`share`](crate::share) says. A [`CostModel`] comes from calibration;
-//! the scheduler multiplies. Must never: price a request at nothing.
+//! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Commands without data have a cost, too. As in
+//! the paper, C differs between mixed and read-only loads ([`share`](crate::share)). A
+//! [`CostModel`] is the result of calibration. Invariant: no request costs 0.
 
 use crate::limits::{DEALLOCATE_UNITS, PRICE_MILLI_MAX, UNIT_BYTES, UNITS_MAX};
 use crate::tokens::Tokens;
@@ -85,7 +84,7 @@ impl Price {
 
 /// A price that cannot be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a price of {milli} thousandths of a token is out of range; use 1 to {PRICE_MILLI_MAX}")]
+#[error("a cost of {milli} thousandths of a token is out of range; use 1 to {PRICE_MILLI_MAX}")]
 pub struct PriceError {
     milli: u32,
 }

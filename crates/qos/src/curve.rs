@@ -1,9 +1,8 @@
 //! The curve: the latency of reads at each load of a device, as measured. `[ReFlex §3.2.1, Fig. 3]`
 //!
-//! Calibration measures points; admission asks which token rate keeps a latency, and which latency
-//! a rate leads to. Between two points a curve is a straight line; nothing is assumed beyond the
-//! last one, and below the first one nothing can be promised. Must never: name a rate at which the
-//! measured latency was above the limit.
+//! Calibration measures points; admission looks up the rate for a latency, and the latency at a
+//! rate. Linear between points; no rates beyond the last point, no latencies below the first one.
+//! Invariant: it never returns a rate at which the measured latency exceeded the limit.
 
 use crate::limits::{CURVE_POINTS_MAX, RATE_MAX};
 use crate::slo::Percentile;
@@ -35,16 +34,19 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurveError {
     /// The number of points.
-    #[error("a curve of {0} points; measure 1 to {CURVE_POINTS_MAX}")]
+    #[error("the curve has {0} points; use 1 to {CURVE_POINTS_MAX}")]
     Points(usize),
     /// The order of the loads.
-    #[error("point {0} has no higher rate than the one before; sort them, each rate once")]
+    #[error(
+        "the rate of point {0} is not higher than that of the previous point; sort the points, \
+        each rate once"
+    )]
     Order(usize),
     /// A load.
     #[error("point {0} has a rate out of range; use 1 to {RATE_MAX} tokens/s")]
     Rate(usize),
     /// A latency.
-    #[error("point {0} has a latency of zero, or a percentile below a laxer one")]
+    #[error("point {0} has a latency of zero, or a percentile below a lower percentile")]
     Latency(usize),
 }
 

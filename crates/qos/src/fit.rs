@@ -1,13 +1,13 @@
-//! Fitting a device's model to measured loads: calibration without the measuring. `[ReFlex §3.2.1]`
+//! Fits a cost model and curve to measured loads. `[ReFlex §3.2.1]`
 //!
-//! Loads of several read shares were raised until reads came late. The weight of a write is the one
-//! that makes their curves, p95 against tokens a second, coincide: at each of several latencies the
-//! logarithms of the token rates shall differ least. What is left of the difference says how good
-//! the model is, and where it is large there is none. The curve that admission uses is the upper
-//! envelope of all of them, so that no load of those measured is later than it says.
+//! Input: loads of several read percentages, raised up to saturation. The cost of a write is the
+//! value for which their curves of p95 over tokens/s coincide best: at several latencies, the
+//! logarithms of the token rates differ least. The remaining difference measures the quality of the
+//! model; if it is too large, the fit fails. The resulting curve is the upper envelope of all
+//! curves, so no measured load has a higher latency.
 //!
-//! Fractions are used here and nowhere else in this crate: nothing of it is on a request's path.
-//! Must never: name a price that neither the measurements nor the caller gave.
+//! Uses floating point, unlike the rest of this crate, because it is not on the I/O path.
+//! Invariant: every cost comes from the measurements or the caller.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -163,18 +163,18 @@ impl Fit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// No load of 4 KiB requests.
-    #[error("no load of 4 KiB requests was measured")]
+    #[error("no load with 4 KiB requests was measured")]
     Nothing,
     /// No measurement has a price of a write.
     #[error(
-        "the price of a write is unknown: loads with writes were measured at {0} read shares, and \
-         {FIT_SHARES_MIN} are needed; allow writes, or say the price"
+        "the cost of a write is unknown: {0} read percentages with writes were measured, but \
+         {FIT_SHARES_MIN} are needed; allow writes, or give the cost"
     )]
     WriteUnknown(usize),
     /// The reads of a load stayed early.
     #[error(
-        "{kind}: reads never came late: their p95 went from {first} to {last}, and latencies up to \
-         {needed} are compared; raise the load further"
+        "{kind}: the load was too low: p95 read latencies were {first} to {last}, but {needed} is \
+         needed; raise the load further"
     )]
     NoKnee {
         /// The load.
@@ -188,10 +188,10 @@ pub enum FitError {
     },
     /// The curves are apart.
     #[error(
-        "the measurements contradict each other: with the best prices ({write_milli} thousandths of \
-         a token for a write), token rates at equal latency are still {spread} thousandths apart, \
-         and no more than {FIT_SPREAD_PERMILLE_MAX} are a model; that is noise (measure for longer, \
-         with nothing else running), or a device that no one price of a write describes"
+        "the measurements contradict each other: with the best fit (write cost {write_milli} \
+         thousandths of a token), token rates at equal latency differ by {spread} ‰ (limit \
+         {FIT_SPREAD_PERMILLE_MAX} ‰); measure for longer on an otherwise idle machine; otherwise \
+         this device has no single write cost"
     )]
     Noise {
         /// The spread, in thousandths.
@@ -208,7 +208,10 @@ pub enum FitError {
         error: CurveError,
     },
     /// A price beyond all limits.
-    #[error("{kind}: a price of {milli} thousandths of a token came out; measure for longer")]
+    #[error(
+        "{kind}: the result is an invalid cost of {milli} thousandths of a token; measure for \
+        longer"
+    )]
     Price {
         /// The load.
         kind: Kind,

@@ -1,8 +1,8 @@
-//! Tenants and what they are promised: costs, admission, tokens, access. Decisions, without I/O.
+//! Quality of service for tenants: costs, admission, tokens and access. Decisions without I/O.
 //!
-//! An operator declares tenants; the device's measured curve says which promises can be kept; the
-//! threads of a target spend tokens for every request, and hold back what is not paid for. One file
-//! per noun:
+//! An operator declares tenants. The measured curve of a device determines which SLOs it can meet.
+//! Threads of a target spend tokens for each request, and delay requests without tokens. The
+//! modules:
 //!
 //! - [`tokens`]: the currency. [`cost`]: what a request costs; [`share`]: whether the load only
 //!   reads.
@@ -16,11 +16,9 @@
 //! - [`access`]: the tenant of a connection, and the blocks that it may touch. [`limits`]: how far
 //!   all goes.
 //!
-//! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock,
-//! does no I/O, logs nothing, spawns nothing; the request path allocates nothing. A
-//! [`TokenScheduler`] is owned by one thread; what threads share is atomics, without a lock. All
-//! arithmetic is in integers, and no fraction of a token is lost; but for [`fit`], which no request
-//! waits for.
+//! Pure: no clock, I/O, logs or threads. The I/O path does not allocate. A [`TokenScheduler`]
+//! belongs to one thread; shared state is atomic, without locks. Integer arithmetic without lost
+//! fractions, except in [`fit`].
 //!
 //! Citations name the paper's section: `[ReFlex §3.2]` (Klimovic et al., ASPLOS 2017).
 

@@ -1,4 +1,4 @@
-//! Every limit and default of this crate, with its unit in the name and its reason beside it.
+//! All limits and defaults of this crate, with the unit in the name and the reason.
 
 use base::Nanos;
 use base::units::KIB;

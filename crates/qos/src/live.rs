@@ -1,12 +1,11 @@
-//! Refitting a device's curve to what was seen while it served. `[ReFlex §4.3]`
+//! Updates a device's curve from observations while it serves tenants. `[ReFlex §4.3]`
 //!
-//! A target that serves cannot raise loads until reads come late: it takes the loads that there
-//! are, adds a few reads of its own, and looks how late those are at each rate of tokens. That says
-//! nothing of rates that were not seen, and nothing of prices; so [`refit`] replaces the part of a
-//! curve that was seen, and keeps the rest as it is. A curve holds for whatever mix, and some
-//! devices read sooner while nothing is written: a load that hardly writes may make reads later
-//! than the curve said, never earlier. Where what was seen contradicts itself there is no newer
-//! curve. Must never: promise more at a rate that was not seen, or to a mix that is not there.
+//! A target in use cannot saturate its device: it adds a few reads to the tenants' load, and
+//! records their latencies at each token rate. So [`refit`] replaces only the observed part of the
+//! curve, and no costs. A curve must hold for any mix, and some devices are faster without writes:
+//! observations with few writes may raise latencies of the curve, but never lower them.
+//! Contradictory observations change nothing. Invariant: no lower latencies at rates or mixes that
+//! were not observed.
 
 use crate::curve::{Curve, CurveError, Point};
 use crate::limits::{
@@ -56,8 +55,8 @@ pub struct Refit {
 pub enum LiveError {
     /// Too little was seen.
     #[error(
-        "too little was seen: {enough} of {all} observations have {LIVE_READS_MIN} reads or more, \
-         and {LIVE_POINTS_MIN} are needed; observe for longer, or with a larger share"
+        "too few data: {enough} of {all} observations have at least {LIVE_READS_MIN} reads, but \
+         {LIVE_POINTS_MIN} are needed; increase --seconds or --share"
     )]
     TooFew {
         /// Observations with enough reads.
@@ -67,9 +66,9 @@ pub enum LiveError {
     },
     /// The observations are no curve.
     #[error(
-        "the observations contradict each other: p95 latencies are {spread} thousandths off any \
-         curve that rises with the load, and no more than {FIT_SPREAD_PERMILLE_MAX} are a model; \
-         observe for longer, with a smaller share, or when the device is used more evenly"
+        "the observations contradict each other: p95 latencies deviate by {spread} ‰ from a curve \
+         that rises with the load (limit {FIT_SPREAD_PERMILLE_MAX} ‰); increase --seconds, reduce \
+         --share, or retry under a steadier load"
     )]
     Noise {
         /// Their contradiction, in thousandths.

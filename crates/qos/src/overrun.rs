@@ -1,10 +1,8 @@
-//! Overrun: a tenant that keeps asking for more than its SLO says, for the operator to know.
-//! `[ReFlex §4.3]`
+//! Overrun detection: tenants that continuously exceed the rate of their SLO. `[ReFlex §4.3]`
 //!
-//! A burst is what NEG_LIMIT is for, and no news. A latency-critical tenant that is stopped there
-//! window after window has an SLO that says too little: its operator should renegotiate. One
-//! [`Overrun`] for each such tenant, owned by the control plane, which looks once a window at the
-//! account's [counter](crate::Account::limited_rounds). Must never: tell twice of the same overrun.
+//! NEG_LIMIT allows bursts. A latency-critical tenant that reaches it in window after window needs
+//! a larger SLO. One [`Overrun`] per tenant; the control plane samples the account's
+//! [counter](crate::Account::limited_rounds) once per window. Each overrun is reported once.
 
 use crate::limits::{OVERRUN_WINDOWS, OVERRUN_WINDOWS_LIMITED};
 

@@ -1,10 +1,8 @@
-//! The read share of a device's load, over all threads, with hysteresis. `[ReFlex §3.2.1]`
+//! Detects read-only load of a device, over all threads, with hysteresis. `[ReFlex §3.2.1]`
 //!
-//! Some devices serve a load of nothing but reads at twice the rate, and one write in a hundred
-//! requests ends that. So a load counts as read-only only after [`READ_ONLY_AFTER`] without
-//! anything else, and as mixed from the first request on that is no read. Shared by the threads of
-//! a device, which add once a round; a stale look costs one round at the other price. Must never:
-//! price a read cheaply because of a lull between two writes.
+//! Some devices serve read-only loads at twice the rate, but not with 1 % writes. So a load counts
+//! as read-only after [`READ_ONLY_AFTER`] without other operations, and as mixed from the next one.
+//! Shared by all threads of a device, which update it once per round.
 
 use crate::cost::DeviceLoad;
 use crate::limits::{READ_ONLY_AFTER, SHARE_WINDOW};

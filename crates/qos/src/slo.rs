@@ -1,8 +1,7 @@
-//! The SLO of a tenant, or its weight where it is best effort. `[ReFlex §3.2]`
+//! SLOs and weights of tenants. `[ReFlex §3.2]`
 //!
-//! A [`Slo`] states a latency of reads at a percentile, for a rate of requests of one size with a
-//! share of reads. Declared by an operator, checked here, judged by
-//! [`admission`](crate::admission).
+//! An [`Slo`] is a read latency at a percentile, for a rate of requests of one size and read
+//! percentage. Validated here, admitted by [`admission`](crate::admission).
 
 use crate::cost::{CostModel, PricedOperation, units};
 use crate::limits::{
@@ -23,7 +22,7 @@ impl fmt::Display for TenantId {
 }
 
 base::named! {
-    /// The share of requests for which a latency holds, the laxest first.
+    /// A percentile, lowest first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[repr(u8)]
     pub enum Percentile {
@@ -130,10 +129,10 @@ pub enum SloError {
     #[error("a request of {0} bytes is out of range; use 1 to {SLO_REQUEST_BYTES_MAX}")]
     Size(u32),
     /// No requests at all.
-    #[error("0 requests a second are nothing to promise; use best effort")]
+    #[error("an SLO of 0 requests/s is not possible; use a best-effort tenant")]
     NoRate,
     /// More than any device does.
-    #[error("{0} such requests a second are more than any device serves")]
+    #[error("{0} such requests/s exceed the limit of any device")]
     Rate(u64),
     /// The weight.
     #[error("a weight of {0} is out of range; use 1 to {WEIGHT_MAX}")]
@@ -173,9 +172,9 @@ impl Weight {
 /// The declaration of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declaration {
-    /// A promise, which has to be admitted.
+    /// Latency-critical, with an SLO that must be admitted.
     LatencyCritical(Slo),
-    /// Best effort, with a share of the unreserved rate.
+    /// Best-effort, with a weight in the unreserved rate.
     BestEffort(Weight),
 }
 

@@ -1,9 +1,9 @@
-//! The registry of a device's tenants: admission put into force. `[ReFlex §4.3]`
+//! The registry of a device's tenants. `[ReFlex §4.3]`
 //!
-//! Owned by the control plane, one for each device. A tenant that is admitted gets an [`Account`],
-//! which its connections attach to the schedulers of their threads; every change writes the new
-//! rates into the accounts and the [`TokenPool`], where threads see them in their next round. Must
-//! never: hand out an account of a tenant that was refused, however often it comes back.
+//! One per device, owned by the control plane. An admitted tenant gets an [`Account`], which its
+//! connections attach to the schedulers of their threads. Changes write new rates to the accounts
+//! and the [`TokenPool`], which threads read in their next round. Invariant: a refused tenant never
+//! gets an account.
 
 use crate::account::{Account, Contract};
 use crate::admission::{Admission, Plan, Refusal};

@@ -1,5 +1,5 @@
-//! The token pool, which all threads share of one device: the rate at which tokens are generated,
-//! and the global bucket. `[ReFlex §3.2.2]`
+//! The token pool of a device, shared by all threads: the rate of tokens, and the global bucket.
+//! `[ReFlex §3.2.2]`
 //!
 //! Tokens are generated once, by whichever thread looks first, and fall into the bucket. From there
 //! latency-critical tenants draw what they reserved, and put back what they do not need; what

@@ -1,8 +1,8 @@
-//! Tokens, the currency of a device's load, in integers that lose no fraction. `[ReFlex §3.2.1]`
+//! Amounts and rates of tokens, in exact integers. `[ReFlex §3.2.1]`
 //!
-//! One token is the cost of one 4 KiB random read under a mixed load. Amounts are counted in
-//! billionths: a rate in whole tokens a second is then the same number of billionths a nanosecond,
-//! so what a span of time earns is one multiplication, exact, and nothing has to be carried.
+//! One token is the cost of a 4 KiB random read under a mixed load. Amounts are in billionths of a
+//! token: a rate in tokens/s is then the same number of billionths per nanosecond, so the tokens of
+//! a time span are one exact multiplication.
 
 use base::Nanos;
 use std::fmt;

@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> io::Result<SocketAddr> {
     };
     match port {
         Some(port) if is_zoned(host) => first(&look_up(host, port)?),
-        _ => Err(invalid("it is no IP address with a port")),
+        _ => Err(invalid("not an IP address with a port")),
     }
 }
 
@@ -62,7 +62,7 @@ fn first(found: &[SocketAddr]) -> io::Result<SocketAddr> {
     found
         .first()
         .copied()
-        .ok_or_else(|| invalid("the name has no address"))
+        .ok_or_else(|| invalid("the name resolves to no address"))
 }
 
 /// Splits `HOST:PORT`, `HOST`, or an IPv6 address in brackets with or without a port.
@@ -70,11 +70,11 @@ fn split(text: &str) -> io::Result<(&str, Option<u16>)> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest
             .split_once(']')
-            .ok_or_else(|| invalid("the bracket is not closed"))?;
+            .ok_or_else(|| invalid("the closing bracket is missing"))?;
         match rest.strip_prefix(':') {
             Some(port) => (host, Some(port)),
             None if rest.is_empty() => (host, None),
-            None => return Err(invalid("only a port may follow the bracket")),
+            None => return Err(invalid("only :PORT may follow the closing bracket")),
         }
     } else {
         match text.split_once(':') {
@@ -86,7 +86,7 @@ fn split(text: &str) -> io::Result<(&str, Option<u16>)> {
     };
     let port = port.map(|port| {
         let number = port.parse::<u16>();
-        number.map_err(|_| invalid("the port is no number from 0 to 65535"))
+        number.map_err(|_| invalid("the port is not a number from 0 to 65535"))
     });
     Ok((host, port.transpose()?))
 }

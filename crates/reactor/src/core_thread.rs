@@ -50,7 +50,7 @@ where
     };
     let thread = Builder::new().name(name.into());
     let thread = thread.spawn(run).map_err(&refused)?;
-    let lost = |_| refused(io::Error::other("the thread ended at once"));
+    let lost = |_| refused(io::Error::other("the thread ended during set-up"));
     let (sender, opened) = outcome.recv().map_err(lost)??;
     Ok(CoreThread {
         thread,

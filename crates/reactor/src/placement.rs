@@ -19,9 +19,8 @@ const NAME_BYTES_MAX: usize = 15;
 pub enum PlacementError {
     /// The process may not use that processor.
     #[error(
-        "core {core} is not one that this process may use: choose from {}, or start it with a \
-         wider set (`taskset -c`, a container's `--cpuset-cpus`, AllowedCPUs= in the service's \
-         unit)",
+        "CPU {core} is not available to this process; use one of {}, or allow more CPUs (`taskset \
+         -c`, `--cpuset-cpus` of a container, AllowedCPUs= in the service's unit)",
         ranges(allowed)
     )]
     NotAllowed {
@@ -49,7 +48,7 @@ pub enum PlacementError {
 /// machine with more processors than 1,024.
 pub fn allowed_cores() -> Result<Vec<CoreId>, PlacementError> {
     let set = sched_getaffinity(None).map_err(|error| PlacementError::Kernel {
-        what: "find out which cores may be used",
+        what: "determine the available CPUs",
         source: error.into(),
     })?;
     let all = (0u32..).zip(0..CpuSet::MAX_CPU);
@@ -80,7 +79,7 @@ pub fn pin_to_any(cores: &[CoreId]) -> Result<(), PlacementError> {
         set.set(core.0 as usize);
     }
     sched_setaffinity(None, &set).map_err(|error| PlacementError::Kernel {
-        what: "pin a thread to its core",
+        what: "pin a thread to its CPU",
         source: error.into(),
     })
 }

@@ -51,7 +51,7 @@ impl PriorityStatus {
         };
         let error = io::Error::from_raw_os_error(number);
         Some(format!(
-            "{error}: give the process CAP_SYS_NICE, or a limit of nice values (ulimit -e) of 40"
+            "{error}; grant CAP_SYS_NICE, or set `ulimit -e` to 40"
         ))
     }
 }

@@ -1,16 +1,16 @@
-//! Queue affinity: while classes contend, a target's queues are served where their packets come in.
+//! Queue affinity: while classes compete, a target serves each queue on the core that receives its
+//! packets.
 //!
-//! The *arrival core* of a queue is the core that takes its packets in: what the kernel did for
-//! them is in that core's caches, and no thread has to be woken on another one. Where host and
-//! target share cores it is worth more, because the loopback takes packets in on the sender's core:
-//! on its arrival core a queue is where application steering put its users on the host, so that
-//! classes which are apart there are apart here, too. Elsewhere, a request of one class goes
-//! through the other class's core and back.
+//! The *arrival core* of a queue is the core that receives its packets: its caches have the
+//! kernel's data, and no thread on another core must be woken. If host and target share cores,
+//! loopback packets arrive on the sender's core, so classes that application steering separated on
+//! the host are also separated on the target. On other cores, a request of one class would pass
+//! through a core of the other class.
 //!
-//! Without contention a queue is better off elsewhere: it has a core more. So queues are dealt out
+//! Without competition, another core is better, because it adds CPU time. So queues are distributed
 //! evenly, and [move to their arrival cores](moves_to_arrival_core) when threads of the target
-//! serve both kinds of classes. [Application steering](crate::application_steering) may lead them
-//! away again. Pure. Must never: bring a queue to where steering would not leave it.
+//! serve both classes. [Application steering](crate::application_steering) may move them again.
+//! Invariant: a queue never moves to a core that steering would not choose.
 
 use crate::class::{Class, PerClass, Placement};
 

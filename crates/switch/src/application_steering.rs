@@ -1,20 +1,17 @@
-//! Application steering: on which core a thread runs. `[blk-switch §3.3, Algorithm 2]`
+//! Application steering: selects the core of each thread. `[blk-switch §3.3, Algorithm 2]`
 //!
-//! For the load that stays, which steering request by request would only chase. Every period each
-//! class is steered, `Latency` first: its threads gather on cores with a `Latency` load that is
-//! small but not zero; then `Throughput` threads leave for cores with less `Latency` load. One
-//! [`ApplicationSteering`] per process and side, owned by the component that may set affinities:
-//! for the application threads that opted in on the host, and for the threads that serve
-//! connections on the target. It only decides the moves; the caller makes them and knows how to
-//! undo them. Must never: move a thread that its user pinned, or move one to a core outside of its
-//! set.
+//! For persistent load; request steering handles bursts. In every period, `Latency` threads gather
+//! on cores with a small `Latency` load, then `Throughput` threads move to cores with less
+//! `Latency` load. One [`ApplicationSteering`] per process and side: for application threads that
+//! opted in on the host, and for threads that serve connections on the target. It only decides the
+//! moves; the caller executes them. Invariant: it never moves a thread pinned by its user, or to a
+//! core outside the thread's set.
 //!
 //! # Stale numbers
 //!
-//! In the paper every thread decides for itself from averages that its period began with, so
-//! several can jump to the same core before its numbers show it; the next periods repair that. Here
-//! one step decides for all of them and takes each move into account in its own copy of the loads,
-//! so the second thread sees the first one's weight where it went.
+//! In the paper, every thread decides for itself from averages of the previous period, so several
+//! threads can move to the same core; later periods repair that. Here one step decides for all
+//! threads, and updates its copy of the loads after each move.
 
 use crate::class::{Class, PerClass, Placement};
 use crate::cpuset::CoreSet;

@@ -1,28 +1,26 @@
-//! The caravan: the requests (or answers) that leave in one send. `[i10 §2.3]`
+//! The caravan: the requests or responses sent by one system call. `[i10 §2.3]`
 //!
-//! Two things that look alike are kept apart. What the *doorbell* waits for is a [`Caravan`]'s
-//! worth of requests ([`CaravanLimits`] in its [`Mode`](crate::doorbell::Mode)); how much *one
-//! send* may take is cut by an egress with the same type and its own limits
-//! ([`Caravan::accepts`]). Owned by an egress and its doorbell. Must never: be cut to nothing (a
-//! request larger than every limit travels alone).
+//! Two limits have the same type: the size for which the *doorbell* waits ([`CaravanLimits`] in its
+//! [`Mode`](crate::doorbell::Mode)), and the size limit of *one send* of an egress
+//! ([`Caravan::accepts`]). A request larger than all limits is sent alone.
 
 use crate::limits::{
     CARAVAN_BYTES_MAX, CARAVAN_IOVECS_MAX, CARAVAN_REQUESTS_MAX, CARAVAN_SIZE_BUCKETS,
 };
 
-/// Limits of a caravan; the first one that is reached makes it full.
+/// Limits of a caravan; it is full when the first one is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaravanLimits {
-    /// Requests (or answers); at least 1. i10's aggregation size.
+    /// Requests or responses, at least 1: the aggregation size of i10.
     pub requests: u32,
-    /// Bytes, headers included; at least 1.
+    /// Bytes including headers, at least 1.
     pub bytes: u64,
-    /// Segments of the send (`iovec`s); at least 1.
+    /// Segments (`iovec`s), at least 1.
     pub iovecs: u32,
 }
 
 impl CaravanLimits {
-    /// Returns these limits times `factor`, up to what a caravan may carry at all.
+    /// Returns these limits times `factor`, up to the maximum of a caravan.
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         Self {
@@ -50,7 +48,7 @@ pub enum Full {
     Iovecs,
 }
 
-/// The size of a caravan, or of what waits to be one.
+/// The size of a caravan, or of requests that wait for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caravan {
     /// Requests.
@@ -62,21 +60,21 @@ pub struct Caravan {
 }
 
 impl Caravan {
-    /// A caravan without a request.
+    /// An empty caravan.
     pub const EMPTY: Self = Self {
         requests: 0,
         bytes: 0,
         iovecs: 0,
     };
 
-    /// Returns true for a caravan without a request.
+    /// Returns true if it has no requests.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.requests == 0
     }
 
-    /// Adds a request (saturating).
+    /// Adds a request, saturating.
     #[inline]
     pub const fn add(&mut self, bytes: u32, iovecs: u32) {
         self.requests = self.requests.saturating_add(1);
@@ -84,7 +82,7 @@ impl Caravan {
         self.iovecs = self.iovecs.saturating_add(iovecs);
     }
 
-    /// Without what `other` took along (saturating at nothing).
+    /// Subtracts `other`, saturating at zero.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
@@ -95,7 +93,7 @@ impl Caravan {
         }
     }
 
-    /// The first limit that is reached, if one is; count before bytes before segments.
+    /// The first reached limit, in the order requests, bytes, segments; `None` if below all.
     #[inline]
     #[must_use]
     pub const fn full(self, limits: &CaravanLimits) -> Option<Full> {
@@ -110,7 +108,7 @@ impl Caravan {
         }
     }
 
-    /// Returns true if one more request fits into the same send. The first one always does.
+    /// Returns true if one more request fits. The first one always does.
     #[inline]
     #[must_use]
     pub const fn accepts(self, bytes: u32, iovecs: u32, limits: &CaravanLimits) -> bool {
@@ -121,7 +119,7 @@ impl Caravan {
     }
 }
 
-/// Counts of caravans by the number of their requests, in powers of two.
+/// Histogram of caravans by number of requests, in powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeHistogram {
     buckets: [u64; CARAVAN_SIZE_BUCKETS],
@@ -134,8 +132,7 @@ impl SizeHistogram {
         Self { buckets }
     }
 
-    /// Returns the largest number of requests that a bucket counts; `None` for the last bucket,
-    /// which has no bound.
+    /// Returns the upper bound of a bucket in requests; `None` for the last bucket.
     #[must_use]
     pub const fn bound(bucket: usize) -> Option<u64> {
         if bucket + 1 < CARAVAN_SIZE_BUCKETS {
@@ -145,7 +142,7 @@ impl SizeHistogram {
         }
     }
 
-    /// Counts a caravan of `requests` requests that left. None counts for nothing.
+    /// Counts a sent caravan of `requests` requests; 0 is ignored.
     #[inline]
     pub fn record(&mut self, requests: u32) {
         if let Some(power) = requests.checked_ilog2() {
@@ -154,20 +151,20 @@ impl SizeHistogram {
         }
     }
 
-    /// Caravans by size: element `n` counts those of `2^n ..= 2^(n+1) - 1` requests, the last one
-    /// those of `2^n` and more.
+    /// Counts by size: element `n` for `2^n ..= 2^(n+1) - 1` requests, the last one for `2^n` and
+    /// more.
     #[must_use]
     pub const fn buckets(&self) -> &[u64; CARAVAN_SIZE_BUCKETS] {
         &self.buckets
     }
 
-    /// All caravans.
+    /// Total number of caravans.
     #[must_use]
     pub fn caravans(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Adds what another lane counted.
+    /// Adds the counts of another lane.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets) {
             *mine += theirs;

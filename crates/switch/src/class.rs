@@ -1,9 +1,8 @@
-//! The class of a request: its goal, and what the switch may therefore do with it.
+//! The class of a request: latency or throughput.
 //!
-//! Everything that depends on the class is a line of one table ([`Properties`]), so that a further
-//! class is a further line and no `match` elsewhere. A value per class is kept in a [`PerClass`].
-//! Called by every module that orders, holds or moves requests; must never decide by itself what
-//! class a request has: that is the word of the application, its tenant, or the lane.
+//! All class-dependent behaviour is in one table ([`Properties`]), without a `match` elsewhere. A
+//! value per class is a [`PerClass`]. The application, its tenant, or the lane determines the class
+//! of a request, never the switch.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -15,32 +14,31 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// Must finish soon: small, few in flight (the papers' L-app).
+    /// Latency: small requests, few in flight (L-app of the papers).
     Latency = 0,
-    /// Wants bytes per second and tolerates waiting (the papers' T-app).
+    /// Throughput: tolerates waiting (T-app of the papers).
     Throughput = 1,
 }
 
 /// The placement of a class's threads by application steering. `[blk-switch §3.3]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Together on few cores, as long as their load there is small.
+    /// Gather on few cores while their load is small.
     Gather,
-    /// Away from the cores of those that gather, and evenly over the others.
+    /// Spread evenly over the other cores.
     Spread,
 }
 
-/// Properties of a class: what the switch may do with its requests, one line of the table per
-/// class.
+/// Properties of a class: one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Its name, as people write it.
+    /// Name in configuration and options.
     pub name: &'static str,
-    /// Its letter, as the papers write it; accepted wherever the name is.
+    /// Letter in the papers; accepted as the name.
     pub letter: &'static str,
-    /// A doorbell may hold its requests back.
+    /// A doorbell may delay its requests.
     pub may_wait: bool,
-    /// Request steering may send its requests by another core.
+    /// Request steering may send its requests through another core.
     pub steered: bool,
     /// Placement of its threads by application steering.
     pub placement: Placement,
@@ -48,8 +46,7 @@ pub struct Properties {
     pub rank: u8,
     /// Value of a lane of this class in bits 1:0 of CATTR. `[NVMe Base 2.0 §6.3]`
     pub wire_priority: u8,
-    /// The Linux I/O priority class that means it (`IOPRIO_CLASS_*`); `None` where only the
-    /// default leads here.
+    /// The Linux I/O priority class that maps to it (`IOPRIO_CLASS_*`); `None` for the default.
     pub io_priority_class: Option<u8>,
 }
 
@@ -77,8 +74,8 @@ const PROPERTIES: [Properties; Class::COUNT] = [
     },
 ];
 
-/// The class that each priority of the wire means, by CATTR bits 1:0: 00 urgent, 01 high, 10
-/// medium, 11 low. We say only 00 and 11; of what others may say, the upper half is `Latency`.
+/// The class by CATTR bits 1:0: 00 urgent and 01 high are `Latency`, 10 medium and 11 low are
+/// `Throughput`. This host sends only 00 and 11.
 const OF_WIRE_PRIORITY: [Class; 4] = [
     Class::Latency,
     Class::Latency,
@@ -93,10 +90,10 @@ impl Class {
     /// All classes, in the order of service.
     pub const ALL: [Self; Self::COUNT] = [Self::Latency, Self::Throughput];
 
-    /// Class of a request that was given none: no request is served before others by default.
+    /// Default class of requests.
     pub const DEFAULT: Self = Self::Throughput;
 
-    /// Its place in a dense table: `0..COUNT`, in the order of service.
+    /// Its index `0..COUNT`, in the order of service.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -110,9 +107,8 @@ impl Class {
         &PROPERTIES[self.index()]
     }
 
-    /// The class that a thread's I/O priority means, as `ioprio_get` returns it: the priority
-    /// class in bits 15:13, of which real-time (1) is `Latency` and everything else, also what
-    /// Linux does not know yet, is `Throughput`. `[blk-switch §3, ionice]`
+    /// The class of a thread's I/O priority as returned by `ioprio_get`: real-time (1 in bits
+    /// 15:13) is `Latency`, everything else `Throughput`. `[blk-switch §3, ionice]`
     #[must_use]
     pub fn from_io_priority(value: u16) -> Self {
         const CLASS_SHIFT: u32 = 13;
@@ -144,7 +140,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// A word that names no class.
+/// An unknown class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is no class: say `latency` (or `L`), or `throughput` (or `T`)")]
 pub struct ClassError {
@@ -155,7 +151,7 @@ pub struct ClassError {
 impl FromStr for Class {
     type Err = ClassError;
 
-    /// Takes names and letters of the table, in any case.
+    /// Accepts names and letters, case-insensitively.
     fn from_str(word: &str) -> Result<Self, ClassError> {
         let named = |class: &Self| {
             let Properties { name, letter, .. } = class.properties();
@@ -167,18 +163,18 @@ impl FromStr for Class {
     }
 }
 
-/// One `T` for each class.
+/// One `T` per class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PerClass<T>([T; Class::COUNT]);
 
 impl<T> PerClass<T> {
-    /// Makes a value per class from these, in the order of [`Class::ALL`].
+    /// Creates it from values in the order of [`Class::ALL`].
     #[must_use]
     pub const fn of(values: [T; Class::COUNT]) -> Self {
         Self(values)
     }
 
-    /// Makes one value for each class.
+    /// Creates it from a function of the class.
     #[must_use]
     pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
         Self(std::array::from_fn(|index| make(Class::ALL[index])))
@@ -189,12 +185,12 @@ impl<T> PerClass<T> {
         Class::ALL.into_iter().zip(self.0.iter())
     }
 
-    /// The same, to change them.
+    /// The same, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Class, &mut T)> {
         Class::ALL.into_iter().zip(self.0.iter_mut())
     }
 
-    /// Each value passed through `change`.
+    /// Applies `change` to each value.
     #[must_use]
     pub fn map<U>(self, change: impl FnMut(T) -> U) -> PerClass<U> {
         PerClass(self.0.map(change))

@@ -1,22 +1,20 @@
-//! Prioritised processing: what a core serves next, and how much of it. `[blk-switch §3.1]`
+//! Prioritised processing: the class that a core serves next, and the quantum. `[blk-switch §3.1]`
 //!
-//! Strict order with quanta: whatever waits of the first class goes first; of a later class at most
-//! a quantum at a time, and then the first class is looked at again. A quantum is what an arriving
-//! `Latency` request may find before it, so it is one caravan. One [`ClassScheduler`] per core and
-//! direction, owned by the core's loop: [`ClassScheduler::next`], serve what is granted,
-//! [`ClassScheduler::served`], again until nothing waits. Must never: serve a later class while an
-//! earlier one waits, but for what its floor owes it; let a class with a floor go short of it by
-//! more than a quantum.
+//! Strict priority with quanta: the first class is always served first; a later class gets at most
+//! one quantum (one caravan) before the first class is checked again. One [`ClassScheduler`] per
+//! core and direction: the core's loop calls [`ClassScheduler::next`], serves the grant, calls
+//! [`ClassScheduler::served`], and repeats until nothing waits. Invariants: a later class is served
+//! before a waiting earlier class only to meet its floor; a class with a floor never falls short of
+//! it by more than a quantum.
 //!
 //! # The floor
 //!
-//! Strict order starves `Throughput` where `Latency` never ends. A floor promises a class, while it
-//! waits, a share of everything that is served, in bytes or in time. The debt is counted exactly,
-//! in thousandths of the unit: what others are served while the class waits adds the floor's share
-//! of it; what the class is served itself pays the rest. As soon as the debt of one window is
-//! reached, the class gets a quantum before its turn. What a quantum overpays is paid back before
-//! the next one. A class that does not wait is owed nothing: its floor is no savings account.
-//! Rejected: counting shares per window of the clock, which forgets at every boundary.
+//! Strict priority would starve `Throughput` under continuous `Latency` load. A floor guarantees a
+//! waiting class a share of all service, in bytes or time. Its debt grows by the floor's share of
+//! the service of other classes while it waits, and shrinks by its own service. When the debt
+//! reaches that of one window, the class gets a quantum; an excess is deducted from the next one. A
+//! class that does not wait accumulates no debt. Rejected: counting shares per window of the clock,
+//! which forgets at every boundary.
 
 use crate::class::{Class, PerClass};
 use base::{Nanos, Time};

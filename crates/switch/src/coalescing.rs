@@ -1,16 +1,14 @@
-//! Completion coalescing: when an application is notified of completions that may wait.
+//! Completion coalescing: when to notify an application of `Throughput` completions.
 //!
-//! What an interrupt is to a driver, waking its thread is to an application: dearer than the
-//! completion itself, and worth sharing, as the interrupt coalescing of `[NVMe Base 2.0 §3.5]` and
-//! its feature 08h do with an aggregation threshold and a time. Where `Latency` work is active,
-//! each wake-up of a `Throughput` application also stands between a completion and the next
-//! `Latency` request on that core. So such completions are notified in groups there: when a quarter
-//! of what the application had under way is done, or when the oldest has been held for as long as
-//! it may. An application with four requests under way or fewer is notified of each.
+//! Waking a thread costs more than a completion, so one wake-up for several completions saves CPU
+//! time, like interrupt coalescing in `[NVMe Base 2.0 §3.5]`. While `Latency` work is active on the
+//! core, `Throughput` completions are therefore notified in groups: when a quarter of the
+//! application's outstanding requests are complete, or the oldest completion has reached its limit.
+//! Applications with up to four outstanding requests are notified of each completion.
 //!
-//! One [`Coalescer`] for each application and dataplane thread. To notify is to wake: one that
-//! looks for itself finds a completion as soon as it is there, held or not. Must never: hold
-//! anything that may not wait, or longer than its bound, or where nothing further is under way.
+//! One [`Coalescer`] per application and dataplane thread. Only the wake-up is delayed: an
+//! application that polls finds completions at once. Invariant: no delay of `Latency` completions,
+//! beyond the limit, or without further outstanding requests.
 
 use crate::class::Class;
 use base::{Nanos, Time};

@@ -1,8 +1,6 @@
-//! A set of cores: where a thread may run.
+//! A set of cores.
 //!
-//! A bit per core, up to [`CORES_MAX`], as the kernel's affinity masks are; a value without a
-//! pointer, so that a table of threads is one piece of memory. Written and read as people and the
-//! kernel write it: `0-3,8`.
+//! A bit mask of [`CORES_MAX`] bits, without heap memory. Text form as in the kernel: `0-3,8`.
 
 use crate::limits::CORES_MAX;
 use base::units::CoreId;
@@ -17,7 +15,7 @@ pub struct CoreSet {
     words: [u64; WORDS],
 }
 
-/// A text that is no set of cores.
+/// An invalid text of a core set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreSetError {
     /// The text is neither a number nor a range.
@@ -43,10 +41,10 @@ pub enum CoreSetError {
 }
 
 impl CoreSet {
-    /// No core.
+    /// The empty set.
     pub const EMPTY: Self = Self { words: [0; WORDS] };
 
-    /// The first `count` cores; all that fit where there are more.
+    /// The first `count` cores, at most [`CORES_MAX`].
     #[must_use]
     pub fn first(count: usize) -> Self {
         (0..count.min(CORES_MAX))
@@ -55,14 +53,14 @@ impl CoreSet {
             .collect()
     }
 
-    /// Puts a core in; false, and nothing done, where it is [`CORES_MAX`] or higher.
+    /// Adds a core. Returns false if it is [`CORES_MAX`] or higher.
     pub fn insert(&mut self, core: CoreId) -> bool {
         place(core)
             .map(|(word, bit)| self.words[word] |= bit)
             .is_some()
     }
 
-    /// Takes a core out.
+    /// Removes a core.
     pub fn remove(&mut self, core: CoreId) {
         if let Some((word, bit)) = place(core) {
             self.words[word] &= !bit;
@@ -85,13 +83,13 @@ impl CoreSet {
             .sum()
     }
 
-    /// Returns true for a set without a core.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words == [0; WORDS]
     }
 
-    /// The cores, lowest first.
+    /// The cores in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CoreId> + '_ {
         (0_u32..).zip(&self.words).flat_map(|(index, &word)| Bits {
             word,
@@ -107,7 +105,7 @@ fn place(core: CoreId) -> Option<(usize, u64)> {
     (index < CORES_MAX).then(|| (index / 64, 1 << (index % 64)))
 }
 
-/// The cores of one word that are still to be named.
+/// The remaining cores of one word.
 struct Bits {
     word: u64,
     first: u32,
@@ -127,7 +125,7 @@ impl Iterator for Bits {
 }
 
 impl FromIterator<CoreId> for CoreSet {
-    /// Leaves out cores that are [`CORES_MAX`] or higher.
+    /// Ignores cores from [`CORES_MAX`] on.
     fn from_iter<I: IntoIterator<Item = CoreId>>(cores: I) -> Self {
         let mut set = Self::EMPTY;
         for core in cores {
@@ -160,7 +158,7 @@ impl fmt::Display for CoreSet {
 impl FromStr for CoreSet {
     type Err = CoreSetError;
 
-    /// Cores and ranges between commas; the empty text is the empty set.
+    /// Comma-separated cores and ranges; the empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, CoreSetError> {
         let mut set = Self::EMPTY;
         for part in text.split(',').map(str::trim) {

@@ -1,26 +1,25 @@
-//! Demand of an I/O queue on its core, as a target sees it: bytes outstanding, and their moving
-//! average. `[blk-switch §3.3]`
+//! Load of an I/O queue of a target: outstanding bytes, and their moving average. `[blk-switch
+//! §3.3]`
 //!
-//! Owned by the queue's connection. A sample is taken for each receive that brought commands: what
-//! was outstanding, and what came. That counts what memory answers at once, too, which is never
-//! outstanding for long. The core's load is the sum over its queues. Must never: keep a load
-//! without commands alive (it is none after [`LOAD_RESET`](crate::limits::LOAD_RESET)).
+//! Each receive with commands is a sample: outstanding bytes plus new bytes, so immediate
+//! completions (RAM devices) count too. The load of a core is the sum over its queues. Without
+//! commands the load is zero after [`LOAD_RESET`](crate::limits::LOAD_RESET).
 
 use crate::load::ClassLoad;
 use base::{Nanos, Time};
 
-/// Demand of an I/O queue.
+/// Load of an I/O queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Demand {
-    /// Bytes of data of commands that take their time.
+    /// Data bytes of outstanding commands.
     pub outstanding: u64,
-    /// Bytes of data of commands that were answered at once, since the last sample.
+    /// Data bytes of commands that completed at once, since the last sample.
     pub answered: u64,
     load: ClassLoad,
 }
 
 impl Demand {
-    /// Commands came. Returns the load before and after, in bytes.
+    /// Takes a sample at the arrival of commands. Returns the load before and after, in bytes.
     #[inline]
     pub fn sample(&mut self, now: Time) -> (u64, u64) {
         let before = self.load.last_bytes();
@@ -30,25 +29,26 @@ impl Demand {
         (before, self.load.last_bytes())
     }
 
-    /// The load in bytes, as of the last sample.
+    /// The load in bytes at the last sample.
     #[must_use]
     pub const fn load(&self) -> u64 {
         self.load.last_bytes()
     }
 
-    /// Returns true if no commands have come for so long that the load counts for nothing.
+    /// Returns true if the load has expired, because no commands arrived for
+    /// [`LOAD_RESET`](crate::limits::LOAD_RESET).
     #[must_use]
     pub fn is_stale(&self, now: Time) -> bool {
         self.load.last_bytes() > 0 && self.load.bytes(now) == 0
     }
 
-    /// The load in bytes, if commands came in the last `span`.
+    /// The load in bytes, if commands arrived in the last `span`.
     #[must_use]
     pub fn load_within(&self, span: Nanos, now: Time) -> u64 {
         self.load.bytes_within(span, now)
     }
 
-    /// There is no load any more. Returns what it was.
+    /// Resets the load. Returns the previous load.
     pub fn forget(&mut self) -> u64 {
         std::mem::take(&mut self.load).last_bytes()
     }

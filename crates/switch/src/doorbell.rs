@@ -1,20 +1,19 @@
-//! The doorbell: the rule that says when a caravan leaves. `[i10 §2.4, §3]`
+//! The doorbell: decides when a caravan is sent. `[i10 §2.4, §3]`
 //!
-//! One rule for host and target, requests and answers. A [`Doorbell`] belongs to one egress; it
-//! knows how much waits there and since when, and answers every event with a [`Decision`]. The
-//! caller keeps the requests themselves, sets the timer, does the sending, and says what left. Must
-//! never: hold a request that may not wait, or one on a lane with nothing else under way, or longer
-//! than its bound; forget what it holds when a knob changes.
+//! The same for host and target, requests and responses. A [`Doorbell`] belongs to one egress. It
+//! counts waiting requests and their age, and returns a [`Decision`] for every event. The caller
+//! keeps the requests, sets the timer, sends, and reports what was sent. Invariants: it never
+//! delays an urgent request, a request on an otherwise idle lane, or any request beyond the limit;
+//! changes of parameters lose nothing.
 //!
-//! `Ring` means *send before this turn of the loop ends*: what arrives until then goes along. An
-//! egress that gets [`Reason::Urgent`] sends at once, and one with a full caravan need not wait for
-//! the end of the turn either.
+//! `Ring` means *send before the end of this turn of the loop*, with later arrivals of the turn.
+//! After [`Reason::Urgent`] the egress sends at once; it may also send a full caravan at once.
 //!
 //! # The adaptive rule
 //!
-//! i10's doorbell makes the lonely request wait for a timer, which is why it is for
-//! throughput-bound work only. The adaptive one holds a request only when the wait buys a full
-//! caravan, which it is ready to believe when two things are so:
+//! The doorbell of i10 delays a single request until a timer, so it suits only throughput work. The
+//! adaptive doorbell delays a request only if it expects a full caravan, which needs two
+//! conditions:
 //!
 //! - enough is *under way*: a request that is out brings, when it completes, the next one (of a
 //!   closed loop, or the answer to a command that the device has). With less under way than the
@@ -22,10 +21,9 @@
 //! - it arrives *soon enough*: at the pace of late (a moving average of the gaps between arrivals
 //!   and of their bytes) what lacks arrives before the oldest one's bound is over.
 //!
-//! A hold that ended by the timer was a mistake: the estimated gap doubles, so that mistakes do
-//! not repeat at the pace of the requests. Rejected: learning the best hold by trial (it needs a
-//! measure of success that a pure rule does not have), and a fixed hold at high load only (what
-//! is high depends on the caravan and on the machine).
+//! If the timer ends a delay, the estimated gap doubles, so that wrong delays do not repeat.
+//! Rejected: learning the best delay by trial (no measure of success is available), and a fixed
+//! delay at high load (the threshold depends on caravan and machine).
 
 use crate::caravan::{Caravan, CaravanLimits, Full, SizeHistogram};
 use crate::class::Class;

@@ -1,13 +1,11 @@
-//! The knobs: everything that can change while the switch runs, as one value.
+//! Knobs: all switch parameters that can change at run time, as one value.
 //!
-//! A [`Knobs`] is made from a [`Preset`] and changed from there, in code by its fields and as text
-//! by the table of all knobs ([`Knob`]); it says with [`Knobs::validate`] what is wrong with it.
-//! Owned by the control plane, which hands a copy to every core; each mechanism takes its part and
-//! can be given another while it runs (the `reconfigure` of [`Doorbell`](crate::Doorbell),
-//! [`RequestSteering`](crate::RequestSteering), [`ApplicationSteering`](crate::ApplicationSteering)
-//! and [`ClassScheduler`](crate::ClassScheduler)). Must never reach a core unvalidated. What changes the
-//! number of lanes ([`Lanes`]) counts for connections made from then on; everything else counts at
-//! once.
+//! A [`Knobs`] starts from a [`Preset`] and is changed by its fields, or as text by the table of
+//! all knobs ([`Knob`]); [`Knobs::validate`] checks it. The control plane sends validated copies to
+//! all cores; mechanisms apply them with `reconfigure` ([`Doorbell`](crate::Doorbell),
+//! [`RequestSteering`](crate::RequestSteering),
+//! [`ApplicationSteering`](crate::ApplicationSteering), [`ClassScheduler`](crate::ClassScheduler)).
+//! [`Lanes`] applies to new connections, everything else at once.
 
 use crate::application_steering::{self, Hysteresis};
 use crate::caravan::CaravanLimits;

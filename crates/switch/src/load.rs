@@ -1,16 +1,14 @@
-//! The load of each class on each core: moving averages in integers. `[blk-switch §3.3, §4]`
+//! Load of each class on each core: moving averages in integers. `[blk-switch §3.3, §4]`
 //!
-//! A sample is the number of bytes that a class has outstanding on the core, taken as each request
-//! comes, with that request; its average, with weight 1/8 for the newest, is the load that
-//! application steering compares. (The target takes one sample for each receive that brings
-//! commands: [`demand`](crate::demand).) Owned by the core that is measured, read by application
-//! steering. Must never: keep a load alive without traffic (it is none after [`LOAD_RESET`]), or
-//! lose what is below one byte (the fraction is carried).
+//! A sample is the outstanding bytes of a class on the core at each new request, including it. The
+//! load is the moving average with weight 1/8 for the newest sample. (The target takes one sample
+//! per receive: [`demand`](crate::demand).) Application steering compares loads. Without traffic
+//! the load is zero after [`LOAD_RESET`]. Fractions of bytes are carried.
 
 use crate::limits::{EWMA_SHIFT, LOAD_RESET};
 use base::{Nanos, Time};
 
-/// A moving average of whole numbers, the newest weighing 1/8. The fraction is carried, so that a
+/// A moving average of integers with weight 1/8 for the newest. The fraction is carried, so a
 /// constant input is reached exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ewma {
@@ -19,10 +17,10 @@ pub struct Ewma {
 }
 
 impl Ewma {
-    /// The largest number that it can average; larger ones count as this.
+    /// The largest sample; larger ones count as this.
     pub const MAX: u64 = u64::MAX >> (EWMA_SHIFT + 1);
 
-    /// An average that has always been `value`.
+    /// An average of `value`.
     #[must_use]
     pub const fn of(value: u64) -> Self {
         let value = if value < Self::MAX { value } else { Self::MAX };
@@ -53,8 +51,8 @@ pub struct ClassLoad {
 }
 
 impl ClassLoad {
-    /// A request came; with it `outstanding_bytes` are outstanding. After [`LOAD_RESET`] without a
-    /// request the average starts from nothing.
+    /// Adds a sample at the arrival of a request. After [`LOAD_RESET`] without a request the
+    /// average starts from zero.
     #[inline]
     pub fn sample(&mut self, now: Time, outstanding_bytes: u64) {
         if now.since(self.last) >= LOAD_RESET {
@@ -71,7 +69,7 @@ impl ClassLoad {
         self.bytes_within(LOAD_RESET, now)
     }
 
-    /// The average in bytes; 0 if no request came in the last `span`.
+    /// The average in bytes; 0 without a request in the last `span`.
     #[inline]
     #[must_use]
     pub fn bytes_within(&self, span: Nanos, now: Time) -> u64 {
@@ -82,21 +80,21 @@ impl ClassLoad {
         }
     }
 
-    /// The average in bytes as of the last request, however long ago that was.
+    /// The average in bytes at the last request.
     #[inline]
     #[must_use]
     pub const fn last_bytes(&self) -> u64 {
         self.average.value()
     }
 
-    /// The load as two words, for a caller that publishes it to other cores.
+    /// The load as two words, to publish it to other cores.
     #[inline]
     #[must_use]
     pub const fn to_words(self) -> [u64; 2] {
         [self.average.scaled, self.last.0]
     }
 
-    /// The load that these two words of [`ClassLoad::to_words`] are.
+    /// The load from the two words of [`ClassLoad::to_words`].
     #[inline]
     #[must_use]
     pub const fn from_words([scaled, last]: [u64; 2]) -> Self {

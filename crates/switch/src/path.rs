@@ -1,9 +1,9 @@
-//! I/O paths to a fast device: the runner of its queue, when the queue leaves, and what travels as
-//! one command. `[Yu §4]`
+//! I/O paths to a fast device: who runs the queue, when it is sent, and which requests share a
+//! command. `[Yu §4]`
 //!
-//! Every request takes a [`Route`]: by the submitter itself, or into a queue of its device. The
-//! runner of a queue takes requests from it ([`Taking`]), makes commands of them ([`Merge`]), sends
-//! them, and waits for them. A [`Gate`] for each queue says what runs it next, and when:
+//! Every request has a [`Route`]: sent by the submitter itself, or into a queue of the device. The
+//! runner of a queue takes requests from it ([`Taking`]), merges them into commands ([`Merge`]),
+//! sends them, and waits for them. A [`Gate`] per queue decides who runs it next, and when:
 //!
 //! | path | queue | run by | leaves | one command |
 //! |---|---|---|---|---|
@@ -14,8 +14,8 @@
 //! | `htm`, `vfs_htm` | as `stm` for reads and awaited writes, else as `atm` | | | |
 //! | `2q` | shadow | as `atm`, and the dispatcher after a submitter | as `atm` | any requests |
 //!
-//! An awaited request is one for which a thread or a commit waits; a cache's write-back is not.
-//! Awaited requests of `2q` that do not read leave before write-back, in a batch of their own.
+//! A request is awaited if a thread or a commit waits for it; write-back of a cache is not awaited.
+//! In `2q`, awaited requests other than reads are sent before write-back, in a separate batch.
 
 use crate::limits;
 use base::mutation::{self, Mutation};

@@ -1,42 +1,40 @@
-//! Read-ahead: the pages that a cache reads before they are asked for.
+//! Read-ahead of a cache.
 //!
-//! A stream is a run of reads, each of which begins at the last one's end. Its window is 16 KiB at
-//! first and doubles up to 128 KiB; the next window is read as soon as the stream enters the last
-//! one, so that a reader that is no faster than the device never waits. One [`ReadAhead`] serves
-//! one thread; its streams may alternate.
+//! A stream is a series of reads, each starting at the end of the previous one. Its window starts
+//! at 16 KiB and doubles up to 128 KiB. The next window is read when the stream enters the current
+//! one. One [`ReadAhead`] per thread; streams may alternate.
 //!
-//! Context look-up finds sequential streams that the thread's own reads do not show: a read counts
-//! as sequential if the page before it is in the cache. Random streams that lie close together
-//! look sequential by this rule, and the device then reads pages that no thread asks for, which is
-//! why it can be turned off. `[Yu §4.7]`
+//! With context look-up, a read also counts as sequential if the preceding page is in the cache.
+//! Random reads that are close together then cause useless read-ahead, so it can be disabled. `[Yu
+//! §4.7]`
 
 use std::ops::Range;
 
-/// Streams of one thread that are told apart.
+/// Number of streams tracked per thread.
 const STREAMS: usize = 8;
 
-/// The largest window in pages of 4 KiB: what a cache reads at once.
+/// The largest window in pages of 4 KiB: the largest read of a cache.
 pub const WINDOW_PAGES_MAX: u32 = 32;
 
-/// The first window in pages, where the largest is not smaller.
+/// The first window in pages, unless the largest is smaller.
 const FIRST_PAGES: u32 = 4;
 
 base::with_defaults! {
     /// Rules of read-ahead.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReadAheadRules {
-        /// Pages of a stream's first window; 0 turns read-ahead off.
+        /// First window of a stream in pages; 0 disables read-ahead.
         pub first_pages: u32 = FIRST_PAGES,
-        /// Pages of the largest window: up to [`WINDOW_PAGES_MAX`].
+        /// Largest window in pages, up to [`WINDOW_PAGES_MAX`].
         pub most_pages: u32 = WINDOW_PAGES_MAX,
-        /// A read counts as sequential also if the page before it is in the cache.
+        /// Context look-up: a read also counts as sequential if the preceding page is in the cache.
         pub context_look_up: bool = false,
     }
 }
 
 impl ReadAheadRules {
-    /// Windows of up to `pages`, at most [`WINDOW_PAGES_MAX`]; 0 turns read-ahead off.
-    /// `[Yu §4.7, Fig. 13]`
+    /// Windows of up to `pages`, at most [`WINDOW_PAGES_MAX`]; 0 disables read-ahead. `[Yu §4.7,
+    /// Fig. 13]`
     #[must_use]
     pub fn up_to(pages: u32) -> Self {
         let most_pages = pages.min(WINDOW_PAGES_MAX);
@@ -57,7 +55,7 @@ struct Stream {
     ahead: u64,
     /// Size of that window; 0 for a stream of a single read.
     window: u32,
-    /// Number of the last read that belonged to it; 0 for a place that no stream has.
+    /// Number of its last read; 0 for an unused entry.
     used: u64,
 }
 
@@ -80,9 +78,9 @@ impl ReadAhead {
         }
     }
 
-    /// Takes note of a read of these pages, and returns the pages to be read ahead, which may lie
-    /// beyond the end of the device. `before_is_cached` tells whether the page before the read is
-    /// in the cache; it is called only with context look-up.
+    /// Notes a read of these pages. Returns the pages to read ahead, which may exceed the device.
+    /// `before_is_cached` returns whether the preceding page is in the cache; it is called only
+    /// with context look-up.
     pub fn read(
         &mut self,
         pages: Range<u64>,

@@ -1,17 +1,16 @@
-//! Request steering: by which core a request leaves. `[blk-switch §3.2, Algorithm 1]`
+//! Request steering: selects the core that sends a request. `[blk-switch §3.2, Algorithm 1]`
 //!
-//! For the burst, not for the load that stays: while the local core has less than a threshold of
-//! `Throughput` bytes outstanding, its requests stay; beyond that, each may leave by another core's
-//! egress to the same target. One [`RequestSteering`] per core and target set, owned by the core;
-//! called by the ingress for every request, on the host only (a congested target shows in the
-//! host's own numbers). Must never: move a request of a class that is not steered, or choose a core
-//! that was over the threshold when it was looked at.
+//! For bursts; application steering handles persistent load. While the local core has fewer
+//! outstanding `Throughput` bytes than a threshold, its requests stay; above it, each may use
+//! another core's egress to the same target. One [`RequestSteering`] per core and target set,
+//! called for every request, on the host only. Invariant: it never moves a request of a class that
+//! is not steered, or to a core above the threshold.
 //!
-//! The loads of other cores are read while those cores change them. Each is read once a decision;
-//! whatever is read, the decision is a core that has an egress, or the local one.
+//! Loads of other cores are read while they change, once per decision; the result is always a core
+//! with an egress, or the local one.
 //!
-//! Rejected: looking at two random cores before filtering (with most cores overloaded it would miss
-//! the free one). The scan costs one load per core, and only requests of an overloaded core pay.
+//! Rejected: sampling two random cores before filtering (it could miss the only free core). The
+//! scan reads one load per core, only for requests of an overloaded core.
 
 use crate::class::Class;
 use base::Prng;

@@ -1,23 +1,22 @@
-//! Thread scaling: how many threads of its cores a target uses, and which one hands queues to
-//! which. `[ReFlex §3.1, §4.3]`
+//! Thread scaling: the number of active threads of a target, and the distribution of queues between
+//! them. `[ReFlex §3.1, §4.3]`
 //!
-//! The paper's control plane watches the load of all threads and their ability to keep promises,
-//! and adds or removes threads. Here threads are numbered in the order of the operator's list of
-//! cores, and those in use are always the first so many: one more is the next of the list, one less
-//! the last. Every period the busiest thread that has something to share is looked at. Pressed
-//! for long enough, it shares with the least busy one; where that is busy itself, with one more.
-//! When fewer threads would do for long enough, the last one hands all that it has to the least
-//! busy of the others, and sleeps.
+//! In the paper, the control plane watches the load and the SLOs of all threads, and adds or
+//! removes threads. Here the active threads are always the first N of the operator's list of cores.
+//! In every period, the busiest thread with several queues is checked. If it is overloaded for long
+//! enough, it hands queues to the least busy thread, or, if that is busy too, to a new one. If
+//! fewer threads suffice for long enough, the last one hands its queues to the least busy thread
+//! and sleeps.
 //!
-//! One [`ThreadScaling`] for each target, owned by its first thread, which always runs. It only
-//! says what is to be done; what is done never depends on its numbers being right. Must never:
-//! leave the bounds, or grow to where the same load lets it shrink.
+//! One [`ThreadScaling`] per target, owned by its first thread, which always runs. It only decides;
+//! the execution does not depend on exact numbers. Invariants: the number of threads stays within
+//! its limits; a load at which it grows is never one at which it shrinks.
 //!
 //! # Why it does not flap
 //!
-//! `n` threads grow only with more than `n` times [`THREAD_CALM_PERMILLE`] of load together, and
-//! `n + 1` shrink only with no more than that: no load does both. One that goes up and down pays
-//! for at most one thread less in each [`THREAD_DWELL`].
+//! `n` threads grow only above a total load of `n` × [`THREAD_CALM_PERMILLE`], and `n + 1` shrink
+//! only at or below it. With an alternating load, at most one thread is removed per
+//! [`THREAD_DWELL`].
 
 use crate::class::{Class, PerClass};
 use crate::limits::{

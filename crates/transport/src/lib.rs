@@ -1,4 +1,4 @@
-//! The transport of both ends: PDUs that arrive on a connection, and caravans of PDUs that leave.
+//! The transport layer of host and target: receiving PDUs, and sending batches (caravans) of PDUs.
 //! `[NVMe-TCP 1.0 §3.3]`, `[i10 §2.3, §2.4]`
 //!
 //! ```text
@@ -10,10 +10,9 @@
 //! ```
 //!
 //! A connection owns one [`Receiver`] and one [`SendQueue`]. Both are passive: they submit no
-//! operation and read no clock. The connection decides what a PDU means, which commands or answers
-//! wait for room, where send lists come from and in which order connections send; this crate keeps
-//! the framing, the receive under way, the send lists, the doorbell and the accounts of what is in
-//! each caravan, which are the same at both ends.
+//! operations and read no clock. The connection interprets PDUs, queues commands and responses,
+//! supplies send lists, and orders sends between connections. This crate has the framing, the
+//! current receive, the send lists, the doorbell, and the accounting of each caravan.
 
 pub mod limits;
 mod pdus;

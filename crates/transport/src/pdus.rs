@@ -1,6 +1,6 @@
-//! PDUs on their way into the caravan that fills, with their digests. `[NVMe-TCP 1.0 §3.6.2]`
+//! Appends PDUs with their digests to the current caravan. `[NVMe-TCP 1.0 §3.6.2]`
 //!
-//! The caller makes room first; to append without it is a mistake of ours and panics.
+//! The caller makes room first; otherwise appending panics.
 
 use crate::send_queue::SendQueue;
 use reactor::{IoSlice, SendList};
@@ -10,11 +10,11 @@ use wire::tcp::digest::{crc32c_append, digest_bytes};
 use wire::tcp::limits::{DIGEST_BYTES, PREFIX_BYTES_MAX, TERM_REQ_BYTES_MAX};
 use wire::tcp::{C2hData, CapsuleCmd, CapsuleResp, H2cData, R2t, Role, TermReq};
 
-/// Bytes of memory that cannot be read where it lies, copied out at a time for their digest.
+/// Step in bytes of copies for the digest of memory that cannot be read in place.
 const PIECE_BYTES: usize = 4096;
 
 impl<T: Default> SendQueue<T> {
-    /// The list that fills.
+    /// The list of the current caravan.
     #[inline]
     fn list(&mut self) -> &mut SendList {
         self.filling.as_mut().expect("the caller made room")
@@ -78,7 +78,7 @@ impl<T: Default> SendQueue<T> {
         self.push_payload(data);
     }
 
-    /// Appends the payload of the header before it, where it lies, and its digest.
+    /// Appends payload by reference (after its header), and its digest.
     #[inline]
     pub fn push_payload(&mut self, data: IoSlice) {
         let digest = self.format().data_digest.then(|| digest_of(&data));
@@ -89,7 +89,7 @@ impl<T: Default> SendQueue<T> {
         }
     }
 
-    /// Appends payload that is copied into the list, and its digest.
+    /// Appends a copy of payload, and its digest.
     pub fn push_copied_payload(&mut self, data: &[u8]) {
         let digest = self.format().data_digest.then(|| digest_bytes(data));
         let list = self.list();
@@ -99,8 +99,8 @@ impl<T: Default> SendQueue<T> {
         }
     }
 
-    /// Replaces what fills by a termination request of this end that names the offending header.
-    /// It may not wait. `[NVMe-TCP 1.0 §3.6.2.4]`
+    /// Replaces the current caravan by a termination request for the offending header, to be sent
+    /// at once. `[NVMe-TCP 1.0 §3.6.2.4]`
     pub fn push_termination(&mut self, role: Role, request: &TermReq, header: &[u8]) {
         let mut out = [0; TERM_REQ_BYTES_MAX];
         let length = request.encode(role, header, &mut out);
@@ -111,7 +111,7 @@ impl<T: Default> SendQueue<T> {
     }
 }
 
-/// Returns the digest of payload, where it lies.
+/// Returns the digest of payload in place.
 fn digest_of(data: &IoSlice) -> [u8; DIGEST_BYTES] {
     if let Some(bytes) = data.bytes() {
         return digest_bytes(bytes);

@@ -1,10 +1,11 @@
-//! The receiving half of a connection: bytes in, PDUs out, and large payload straight to its place.
+//! The receiving half of a connection: turns bytes into PDUs, and receives large payload directly
+//! into its destination.
 
 use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
 use reactor::IoSlice;
 use wire::tcp::{Event, Framer, FramingError, PduFormat};
 
-/// A slice that a receive fills, and the place that it has in the data of its command.
+/// A slice that a receive fills, and its position in the data of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectReceive {
     /// Slot of the command in the connection's table.
@@ -15,7 +16,7 @@ pub struct DirectReceive {
     length: u32,
 }
 
-/// The framer of a connection, and the slice that the receive under way fills.
+/// The framer of a connection, and the destination of the current receive.
 ///
 /// ```text
 ///            arm                    arm_direct
@@ -29,19 +30,19 @@ pub struct Receiver {
     state: ReceiveState,
 }
 
-/// The receive that is under way.
+/// The current receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReceiveState {
     /// None.
     Idle,
-    /// Into a receive buffer of the driver's.
+    /// Into a receive buffer of the driver.
     Buffer,
     /// Into the data of a command first.
     Direct(DirectReceive),
 }
 
 impl Receiver {
-    /// A receiver that expects the first PDU of a connection.
+    /// A receiver for the first PDU of a connection.
     #[must_use]
     pub const fn new(framer: Framer) -> Self {
         Self {
@@ -50,10 +51,10 @@ impl Receiver {
         }
     }
 
-    /// Returns the next event of the input, and moves the input on; `None` when all of it is used.
+    /// Returns the next event and advances the input; `None` at the end of the input.
     ///
     /// # Errors
-    /// The rule of the PDU format that the input breaks; the connection cannot go on.
+    /// The violation of the PDU format; the connection must be terminated.
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
         self.framer.next(input)
@@ -70,41 +71,41 @@ impl Receiver {
         &mut self.framer
     }
 
-    /// Returns the framer, for a receiver that goes on with the stream elsewhere; a receive under
-    /// way must bring nothing more.
+    /// Returns the framer, to continue the stream on another core. The current receive must not
+    /// bring more data.
     #[must_use]
     pub fn into_framer(self) -> Framer {
         self.framer
     }
 
-    /// Expects digests as the two ends agreed. `[NVMe-TCP 1.0 §3.6.2.3]`
+    /// Sets the negotiated digests. `[NVMe-TCP 1.0 §3.6.2.3]`
     pub const fn set_digests(&mut self, format: &PduFormat) {
         self.framer
             .set_digests(format.header_digest, format.data_digest);
     }
 
-    /// Returns true if no receive is under way.
+    /// Returns true if no receive is outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state == ReceiveState::Idle
     }
 
-    /// Returns how many of the `wanted` bytes of the payload that is arriving are missing, if they
-    /// are worth a receive of their own.
+    /// Returns the number of missing bytes of the current payload of `wanted` bytes, if a direct
+    /// receive is worthwhile.
     #[must_use]
     pub fn direct_bytes(&self, wanted: u32) -> Option<usize> {
         let bytes = self.framer.data_remaining()?.min(wanted) as usize;
         (bytes >= DIRECT_RECEIVE_BYTES_MIN).then_some(bytes)
     }
 
-    /// Notes that a receive into a buffer of the driver's is submitted.
+    /// Notes a submitted receive into a buffer of the driver.
     pub fn arm(&mut self) {
         debug_assert!(self.is_idle(), "one receive at a time");
         self.state = ReceiveState::Buffer;
     }
 
-    /// Notes that a receive into the data of a command is submitted. Returns the slice to fill:
-    /// `bytes` bytes from `position` on in `data`.
+    /// Notes a submitted receive into the data of a command. Returns the slice to fill: `bytes`
+    /// bytes of `data` from `position`.
     pub fn arm_direct(&mut self, slot: u16, data: IoSlice, position: u32, bytes: usize) -> IoSlice {
         debug_assert!(self.is_idle(), "one receive at a time");
         let length = u32::try_from(data.len()).expect("a transfer is at most 1 MiB");
@@ -117,7 +118,7 @@ impl Receiver {
         IoSlice::new(data.into_memory(), offset, bytes)
     }
 
-    /// Notes that the receive is over. Returns the command that it filled data of, if any.
+    /// Notes the end of the receive. Returns the command whose data it filled, if any.
     pub fn disarm(&mut self) -> Option<DirectReceive> {
         match std::mem::replace(&mut self.state, ReceiveState::Idle) {
             ReceiveState::Direct(direct) => Some(direct),
@@ -125,8 +126,8 @@ impl Receiver {
         }
     }
 
-    /// Tells the framer of `filled` bytes that were received straight into `slice`. Returns the
-    /// whole data of the command, to be given back to it.
+    /// Reports `filled` bytes received directly into `slice` to the framer. Returns the whole data
+    /// of the command.
     pub fn filled(&mut self, direct: DirectReceive, slice: IoSlice, filled: usize) -> IoSlice {
         if filled > 0 && self.framer.data_remaining().is_some() {
             match slice.bytes() {

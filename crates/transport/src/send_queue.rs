@@ -1,10 +1,10 @@
-//! The sending half of a connection: a caravan that fills, caravans that are complete, and the one
-//! under way. `[i10 §2.3, §2.4]`
+//! The sending half of a connection: the current caravan, complete caravans, and the one being
+//! sent. `[i10 §2.3, §2.4]`
 //!
-//! One send is under way at a time. Meanwhile the next caravan fills, so that one system call takes
-//! all that became ready. The [`Doorbell`] decides when the caravan that fills leaves; its owner
-//! says how much a caravan may carry, where its memory comes from ([`ListSource`]) and how many may
-//! be complete.
+//! One send is outstanding at a time. During it the next caravan fills, so one system call sends
+//! everything that became ready. The [`Doorbell`] decides when the current caravan is sent. The
+//! owner sets the limits of a caravan, supplies its memory ([`ListSource`]), and limits the number
+//! of complete caravans.
 //!
 //! ```text
 //!           push_*            complete              next_send              sent
@@ -13,8 +13,8 @@
 //!                        └── the doorbell rings, or `send_now` ──────┘
 //! ```
 //!
-//! Must never: hold what may not wait, forget what it holds when the doorbell's mode changes, or
-//! have two sends under way.
+//! Invariants: urgent PDUs are never delayed; a change of the doorbell's mode loses nothing; at
+//! most one send is outstanding.
 
 use crate::limits::{PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX};
 use reactor::{SendList, SendListPool};
@@ -28,20 +28,20 @@ pub trait ListSource {
     /// Returns an empty list, if one is free.
     fn take(&mut self) -> Option<Box<SendList>>;
 
-    /// Takes a list back, with or without content.
+    /// Returns a list, with or without content.
     fn give_back(&mut self, list: Box<SendList>);
 }
 
-/// Two send lists of a core for one connection: one is sent while the other fills.
+/// Two send lists of a core for one connection: one is sent while the other one fills.
 #[derive(Debug)]
 pub struct ListPair {
     pool: SendListPool,
-    /// Number of them that the connection has.
+    /// Number of lists in use by the connection.
     taken: u8,
 }
 
 impl ListPair {
-    /// Takes the lists out of this pool, when the connection needs them.
+    /// Pool for the lists of active connections.
     #[must_use]
     pub const fn new(pool: SendListPool) -> Self {
         Self { pool, taken: 0 }
@@ -73,14 +73,14 @@ struct Complete<T> {
     account: T,
 }
 
-/// A caravan that was completed, for its owner's counters.
+/// Size and reason of a completed caravan, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The doorbell's reason.
     pub reason: Reason,
-    /// Commands or answers, bytes and segments that count against a caravan's limits.
+    /// Commands or responses, bytes and segments that count against the limits.
     pub caravan: Caravan,
-    /// Bytes for TCP, headers and digests included.
+    /// Bytes on TCP, including headers and digests.
     pub bytes: usize,
 }
 
@@ -92,24 +92,24 @@ impl Departure {
     }
 }
 
-/// The sending half of a connection. `T` is the owner's account of what a caravan carries; a new
-/// caravan starts with the default one.
+/// The sending half of a connection. `T` is the owner's accounting data of a caravan; it starts
+/// with the default value.
 #[derive(Debug)]
 pub struct SendQueue<T> {
-    /// Digests and alignment of the PDUs that leave.
+    /// Digests and alignment of sent PDUs.
     format: PduFormat,
     doorbell: Doorbell,
     pub(crate) filling: Option<Box<SendList>>,
-    /// Commands or answers in the caravan that fills.
+    /// Commands or responses in the current caravan.
     loaded: Caravan,
-    /// The owner's account of the caravan that fills.
+    /// The owner's data of the current caravan.
     account: T,
-    /// The caravan that fills carries something that no doorbell may hold.
+    /// The current caravan has an urgent PDU, which the doorbell must not delay.
     urgent: bool,
     complete: VecDeque<Complete<T>>,
-    /// The account of the send under way.
+    /// The owner's data of the outstanding send.
     under_way: Option<T>,
-    /// Sends that are over.
+    /// Number of completed sends.
     sent: u64,
 }
 
@@ -130,13 +130,13 @@ impl<T: Default> SendQueue<T> {
         }
     }
 
-    /// Digests and alignment of the PDUs that leave.
+    /// Digests and alignment of sent PDUs.
     #[must_use]
     pub const fn format(&self) -> &PduFormat {
         &self.format
     }
 
-    /// Sets digests and alignment, as the two ends agreed. `[NVMe-TCP 1.0 §3.6.2.3]`
+    /// Sets the negotiated digests and alignment. `[NVMe-TCP 1.0 §3.6.2.3]`
     pub const fn set_format(&mut self, format: PduFormat) {
         self.format = format;
     }
@@ -147,28 +147,28 @@ impl<T: Default> SendQueue<T> {
         &self.doorbell
     }
 
-    /// The doorbell, for commands and answers to wait for. What has left is told to it here, and
-    /// what is dropped.
+    /// The doorbell, to register waiting commands and responses. This queue reports sent and
+    /// dropped ones to it.
     #[inline]
     pub const fn doorbell_mut(&mut self) -> &mut Doorbell {
         &mut self.doorbell
     }
 
-    /// Makes the caravan that fills leave without waiting for the doorbell.
+    /// Sends the current caravan without waiting for the doorbell.
     #[inline]
     pub const fn send_now(&mut self) {
         self.urgent = true;
     }
 
-    /// Returns true if the caravan that fills is to leave: the doorbell rang, or something in it may
-    /// not wait.
+    /// Returns true if the current caravan must be sent: the doorbell rang, or it has an urgent
+    /// PDU.
     #[inline]
     #[must_use]
     pub const fn is_due(&self) -> bool {
         self.urgent || self.doorbell.due().is_some()
     }
 
-    /// Makes sure that a caravan fills. Returns false if no list is free.
+    /// Ensures that there is a current caravan. Returns false if no list is free.
     #[inline]
     pub fn begin(&mut self, lists: &mut impl ListSource) -> bool {
         if self.filling.is_none() {
@@ -177,7 +177,7 @@ impl<T: Default> SendQueue<T> {
         self.filling.is_some()
     }
 
-    /// Returns true if a caravan fills and has room for `header_bytes` and `ranges`.
+    /// Returns true if the current caravan has room for `header_bytes` and `ranges`.
     #[inline]
     #[must_use]
     pub fn has_room(&self, header_bytes: usize, ranges: usize) -> bool {
@@ -185,48 +185,48 @@ impl<T: Default> SendQueue<T> {
         filling.is_some_and(|list| list.fits(header_bytes, ranges))
     }
 
-    /// Returns true if a caravan fills and has room for one more PDU.
+    /// Returns true if the current caravan has room for one more PDU.
     #[inline]
     #[must_use]
     pub fn has_room_for_pdu(&self) -> bool {
         self.has_room(PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX)
     }
 
-    /// Returns true if a caravan within these limits takes a further command or answer of so many
-    /// bytes and segments; an empty one takes any.
+    /// Returns true if these limits allow one more command or response of this size in the caravan;
+    /// an empty caravan takes any.
     #[inline]
     #[must_use]
     pub const fn accepts(&self, (bytes, iovecs): (u32, u32), limits: &CaravanLimits) -> bool {
         self.loaded.accepts(bytes, iovecs, limits)
     }
 
-    /// Counts a command or an answer into the caravan that fills.
+    /// Counts a command or response in the current caravan.
     #[inline]
     pub const fn load(&mut self, (bytes, iovecs): (u32, u32)) {
         self.loaded.add(bytes, iovecs);
     }
 
-    /// Commands or answers in the caravan that fills.
+    /// Commands or responses in the current caravan.
     #[must_use]
     pub const fn loaded(&self) -> Caravan {
         self.loaded
     }
 
-    /// The owner's account of the caravan that fills.
+    /// The owner's data of the current caravan.
     #[inline]
     pub const fn account_mut(&mut self) -> &mut T {
         &mut self.account
     }
 
-    /// The owner's account of the caravan that fills.
+    /// The owner's data of the current caravan.
     #[inline]
     #[must_use]
     pub const fn account(&self) -> &T {
         &self.account
     }
 
-    /// Completes the caravan that fills: it takes nothing more, and leaves after those before it.
-    /// Returns `None` if none fills.
+    /// Completes the current caravan: it takes nothing more, and is sent after the earlier ones.
+    /// Returns `None` if there is none.
     #[inline]
     pub fn complete(&mut self) -> Option<Departure> {
         let (complete, departure) = self.take_filling()?;
@@ -234,12 +234,11 @@ impl<T: Default> SendQueue<T> {
         Some(departure)
     }
 
-    /// Completes the caravan that fills, for the send that begins now: the same as
-    /// [`complete`](Self::complete) and [`next_send`](Self::next_send), for an owner that completes
-    /// one when it can leave. Returns `None` if none fills.
+    /// Completes the current caravan and returns it for sending, as [`complete`](Self::complete)
+    /// and [`next_send`](Self::next_send) together. Returns `None` if there is none.
     ///
     /// # Panics
-    /// If a caravan is complete, or a send is under way.
+    /// If a caravan is complete, or a send is outstanding.
     #[inline]
     pub fn send_filling(&mut self) -> Option<(Box<SendList>, Departure)> {
         assert!(
@@ -266,8 +265,8 @@ impl<T: Default> SendQueue<T> {
         Some((Complete { list, account }, departure))
     }
 
-    /// Takes the oldest complete caravan, for the send that begins now, with its account; `None`
-    /// while a send is under way, or if none is complete.
+    /// Returns the oldest complete caravan with its data, to be sent now; `None` while a send is
+    /// outstanding, or if none is complete.
     #[inline]
     pub fn next_send(&mut self) -> Option<(Box<SendList>, &T)> {
         if self.under_way.is_some() {
@@ -277,18 +276,18 @@ impl<T: Default> SendQueue<T> {
         Some((list, self.under_way.insert(account)))
     }
 
-    /// Ends the send under way. Returns the account of what it carried.
+    /// Ends the outstanding send. Returns the owner's data.
     ///
     /// # Panics
-    /// If no send is under way.
+    /// If no send is outstanding.
     pub fn end_send(&mut self, list: Box<SendList>, lists: &mut impl ListSource) -> T {
         lists.give_back(list);
         self.sent += 1;
         self.under_way.take().expect("a send was under way")
     }
 
-    /// Drops what was not handed to the driver, and gives its lists back. `each` is called with the
-    /// account of every caravan that is dropped.
+    /// Drops all unsent caravans and returns their lists. Calls `each` with the data of every
+    /// dropped caravan.
     pub fn abandon(&mut self, lists: &mut impl ListSource, mut each: impl FnMut(T)) {
         self.doorbell.clear();
         self.loaded = Caravan::EMPTY;
@@ -303,60 +302,60 @@ impl<T: Default> SendQueue<T> {
         }
     }
 
-    /// Returns the number of complete caravans that wait for the send under way.
+    /// Returns the number of complete caravans that wait for the outstanding send.
     #[must_use]
     pub fn complete_caravans(&self) -> usize {
         self.complete.len()
     }
 
-    /// Returns the number of lists that the queue holds, in the driver's hands or not.
+    /// Returns the number of lists of the queue, including those in the driver.
     #[must_use]
     pub fn lists(&self) -> usize {
         let filling = usize::from(self.filling.is_some());
         self.complete.len() + filling + usize::from(self.under_way.is_some())
     }
 
-    /// Returns true while a send is under way.
+    /// Returns true while a send is outstanding.
     #[inline]
     #[must_use]
     pub const fn is_sending(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Returns true while a caravan fills, even an empty one.
+    /// Returns true if there is a current caravan, even an empty one.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         self.filling.is_some()
     }
 
-    /// Returns true if nothing waits to be sent; a send may be under way.
+    /// Returns true if nothing waits to be sent; a send may be outstanding.
     #[inline]
     #[must_use]
     pub fn has_nothing_to_send(&self) -> bool {
         self.complete.is_empty() && self.filling.as_ref().is_none_or(|list| list.is_empty())
     }
 
-    /// Returns true if no send is under way, and nothing waits for one.
+    /// Returns true if no send is outstanding or waiting.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.is_sending() && self.has_nothing_to_send()
     }
 
-    /// Returns the number of sends that will be over when all that is complete now has left.
+    /// Returns the number of completed sends once all complete caravans are sent.
     #[inline]
     #[must_use]
     pub fn mark(&self) -> u64 {
         self.sent + self.complete.len() as u64 + u64::from(self.is_sending())
     }
 
-    /// Returns the number of sends that will be over when the caravan that fills has left, too.
+    /// Returns the number of completed sends once the current caravan is sent, too.
     #[inline]
     #[must_use]
     pub fn filling_mark(&self) -> u64 {
         self.mark() + 1
     }
 
-    /// Returns true if as many sends are over as [`mark`](Self::mark) said.
+    /// Returns true if the number of completed sends has reached a [`mark`](Self::mark).
     #[inline]
     #[must_use]
     pub const fn has_left(&self, mark: u64) -> bool {

@@ -86,7 +86,7 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
         ("--thread --sw_knobs=doorbell=fixed", "sw_switchboard=1"),
         (
             "--thread --sw_switchboard=1 --sw_preset=windows",
-            "say one of switchyard, linux",
+            "use one of switchyard, linux",
         ),
         (
             "--thread --sw_switchboard=1 --sw_knobs=doorbell=loud",

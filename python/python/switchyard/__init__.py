@@ -6,10 +6,10 @@
 ...     disk.flush()
 ...     data = disk.read(0, 4096)
 
-Offsets and lengths are in bytes, and multiples of ``disk.block_bytes``. Errors are ``OSError``, of
-the subclass that Python has for the errno value, with a text that says what is wrong. Calls that
-wait let other threads run. Targets, namespaces and switchboards may be used by any thread, a queue
-by the thread that made it; none of them after ``os.fork()``.
+Offsets and lengths are in bytes, and multiples of ``disk.block_bytes``. Errors are ``OSError`` (or
+its subclass for the errno value) with a message. Blocking calls release the GIL. Targets,
+namespaces and switchboards are thread-safe; a queue may only be used by the thread that created it.
+None of them may be used after ``os.fork()``.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def connect(
 ) -> Target:
     """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
 
-    ``request_class`` is "latency" or "throughput". Times are seconds or a ``timedelta``; ``None``
-    is the default. With a ``path``, as "sync" or "stm:handover_us=500", each thread that makes
-    blocking calls has a connection of its own.
+    ``request_class`` is "latency" or "throughput" (default). Times are seconds or a ``timedelta``;
+    ``None`` is the default. ``path`` is the I/O path of blocking calls, such as "sync" or
+    "stm:handover_us=500"; each calling thread then has its own connection.
     """
     return _native.connect(
         address,

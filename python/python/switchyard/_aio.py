@@ -1,7 +1,7 @@
-"""A namespace for coroutines: a queue whose descriptor the event loop watches.
+"""A namespace for coroutines: a queue whose file descriptor the event loop polls.
 
-Requests that are made in one turn of the loop leave together. One that finds the queue full waits
-for its turn.
+Requests made in one iteration of the loop are sent together. If the queue is full, requests wait in
+order.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class AsyncNamespace:
-    """Requests of coroutines, on the event loop and the thread that it was made on.
+    """A namespace for coroutines of the event loop and thread in which it was created.
 
     >>> async with AsyncNamespace(disk) as aio:
     ...     await aio.write(0, b"\\x07" * 4096)
     ...     async with asyncio.timeout(0.1):
     ...         data = await aio.read(0, 4096)
 
-    The request of a coroutine that is cancelled is given up: a write may or may not be done, and
-    newer writes to its blocks wait until that is decided.
+    Cancelling a coroutine cancels its request. A cancelled write may have taken effect; later
+    writes to its blocks wait until the outcome is known.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class AsyncNamespace:
         self._loop.add_reader(self._descriptor, self._ready)
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Reads ``length`` bytes at ``offset``: at most ``max_request_bytes``."""
+        """Reads ``length`` bytes at ``offset``, at most ``max_request_bytes``."""
         queue = self._queue
         data = await self._request(lambda tag: queue.submit_read(tag, offset, length))
         assert data is not None
         return data
 
     async def write(self, offset: int, data: Buffer, *, durable: bool = False) -> None:
-        """Writes ``data`` at ``offset``; with ``durable`` it is on stable storage afterwards."""
+        """Writes ``data`` at ``offset``; with ``durable`` returns when it is on stable storage."""
         queue = self._queue
         content = data
         future = self._request(
@@ -68,11 +68,11 @@ class AsyncNamespace:
         await future
 
     async def flush(self) -> None:
-        """Puts everything that was written before on stable storage."""
+        """Flushes all earlier writes to stable storage."""
         await self._request(self._queue.submit_flush)
 
     async def discard(self, offset: int, length: int) -> None:
-        """Gives ``length`` bytes at ``offset`` back: their content is no longer needed."""
+        """Discards (deallocates) ``length`` bytes at ``offset``."""
         queue = self._queue
         await self._request(lambda tag: queue.submit_discard(tag, offset, length))
 
@@ -82,11 +82,11 @@ class AsyncNamespace:
         await self._request(lambda tag: queue.submit_write_zeroes(tag, offset, length))
 
     def close(self) -> None:
-        """Closes the queue. Requests under way fail, and may or may not be carried out."""
+        """Closes the queue. Outstanding requests fail, and may or may not take effect."""
         self._end(OSError(errno.ECANCELED, "the namespace was closed"))
 
     def _end(self, error: Exception) -> None:
-        """Closes the queue; requests under way fail with the error."""
+        """Closes the queue; outstanding requests fail with the error."""
         if self._closed:
             return
         self._closed = True
@@ -107,7 +107,7 @@ class AsyncNamespace:
 
     def _request(self, submit: Callable[[int], None]) -> asyncio.Future[bytes | None]:
         if self._closed:
-            raise OSError(errno.EBADF, "the namespace is closed: open another")
+            raise OSError(errno.EBADF, "the namespace is closed; open it again")
         future: asyncio.Future[bytes | None] = self._loop.create_future()
         if self._waiting or not self._submit(future, submit):
             self._waiting.append((future, submit))
@@ -146,12 +146,12 @@ class AsyncNamespace:
         try:
             finished = self._queue.reap_for_coroutines()
         except OSError as error:
-            # The thread's io_uring is broken: nothing is answered any more.
+            # The thread's io_uring failed: no request will complete.
             self._end(error)
             return
         for tag, error, data in finished:
             future = self._futures.pop(tag)
-            # A coroutine that was cancelled does not wait any more.
+            # The coroutine was cancelled.
             if future.done():
                 continue
             if error is not None:

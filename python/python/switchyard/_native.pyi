@@ -30,13 +30,14 @@ class Target:
     def __exit__(self, *raised: object) -> None: ...
 
 class Switchboard:
-    """Lanes that the queues of the process's threads share: requests of class "latency" go before
-    those of "throughput" on each of its ``cores``, numbers of processors (``None``: all that the
-    calling thread may run on). Each has a thread of the module's and a connection for each class and
-    target. Its knobs begin as those of a ``preset`` ("switchyard", the default, or another stack to
-    compare with, as "linux") with the differences in ``knobs``. Queues go on when it is closed.
-    Raises OSError (EINVAL) for processors that the process may not use, and ValueError for a preset
-    or knobs that there are not, which says those that there are."""
+    """Threads and connections that queues of all threads share.
+
+    Each of its ``cores`` (CPU numbers; ``None``: all CPUs that the calling thread may use) has a
+    thread and one connection per class and target, and serves class "latency" before "throughput".
+    ``preset`` sets the switch parameters ("switchyard", the default, or another stack for
+    comparison, such as "linux"), and ``knobs`` the parameters that differ. Queues continue after
+    ``close``. Raises OSError (EINVAL) for unavailable CPUs, and ValueError for an unknown preset or
+    parameter."""
 
     def __init__(
         self,
@@ -49,18 +50,18 @@ class Switchboard:
     def cores(self) -> list[int]: ...
     @property
     def knobs(self) -> Mapping[str, bool | int | str]:
-        """All knobs that count, as they are now; ``switchyard switch knobs`` has their meanings.
-        One that counts only with another one is there while that is. A copy, to read."""
+        """A copy of the current switch parameters that have an effect in the current mode;
+        ``switchyard switch knobs`` describes them."""
 
     def set_knobs(self, knobs: Mapping[str, bool | int | str]) -> None:
-        """Changes knobs together, while requests are under way. Raises ValueError for a name or a
-        value that there is not, knobs that do not go together, and those that stay as they were when
-        the switchboard was made (``lanes``, ``latency_threads``, ``polling``); nothing
-        has changed then."""
+        """Changes switch parameters atomically, without interrupting requests. Raises ValueError for
+        an unknown name or value, contradicting parameters, and those that are fixed at the start
+        (``lanes``, ``latency_threads``, ``polling``); then nothing has changed."""
 
     def counters(self, core: int | None = None) -> dict[str, int]:
-        """Counters of one of its cores, or the sums of all, at most 10 ms old. Those of a class begin
-        with its name, as ``latency_requests``. Raises ValueError for another core."""
+        """Counters of one core, or the sums over all cores, at most 10 ms old. Names of counters of a
+        class start with the class, such as ``latency_requests``. Raises ValueError for a core that
+        is not part of the switchboard."""
 
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -79,25 +80,25 @@ class Namespace:
     def read_only(self) -> bool: ...
     def read(self, offset: int, length: int) -> bytes: ...
     def read_into(self, offset: int, buffer: Buffer) -> None:
-        """Reads into a writable buffer in one piece, by way of as much memory of the module's own,
-        because other threads may use the buffer meanwhile. It is unchanged if the call fails."""
+        """Reads into a contiguous writable buffer, through an internal copy, because other threads
+        may access the buffer during the call. The buffer is unchanged after an error."""
 
     def write(self, offset: int, data: Buffer, *, durable: bool = False) -> None:
-        """Writes the data; that of other objects than ``bytes`` is copied before, so that other
-        threads may change it meanwhile."""
+        """Writes the data. Objects other than ``bytes`` are copied first, so that other threads may
+        change them during the call."""
 
     def flush(self) -> None: ...
     def discard(self, offset: int, length: int) -> None: ...
     def write_zeroes(self, offset: int, length: int) -> None: ...
     def with_timeout(self, timeout: float | timedelta | None) -> Namespace:
-        """The same namespace, of which each call may take so long; then it raises TimeoutError."""
+        """The same namespace, whose calls raise TimeoutError after ``timeout``."""
 
     def cancellable(self) -> Namespace:
-        """The same namespace, of which ``cancel`` gives up the calls, from any thread."""
+        """The same namespace, whose calls ``cancel`` can cancel from any thread."""
 
     def cancel(self) -> None:
-        """Gives up the calls of an object that ``cancellable`` made, also those that begin later:
-        they raise OSError with ECANCELED, unless they are answered first."""
+        """Cancels current and later calls of an object of ``cancellable``: they raise OSError with
+        ECANCELED, unless they complete first."""
 
     def queue(
         self,
@@ -107,17 +108,17 @@ class Namespace:
         request_class: str | None = None,
         switchboard: Switchboard | None = None,
     ) -> Queue:
-        """A queue of the calling thread, with connections of its own, or through a switchboard; a
-        request of such a queue has at most 262,144 bytes. Raises OSError with EMFILE where the
-        controller grants fewer I/O queues than the switchboard needs."""
+        """A queue of the calling thread, with its own connections, or with a switchboard (requests
+        of at most 262,144 bytes). Raises OSError with EMFILE if the controller grants fewer I/O
+        queues than the switchboard needs."""
 
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: object) -> None: ...
 
 class Queue:
-    """Requests and completions of the thread that made it. A batch that a handler of a signal begins
-    while another of the queue is waited for is refused: ``RuntimeError``."""
+    """A queue of requests of the thread that created it. A batch started by a signal handler while
+    another batch of the queue is in progress raises ``RuntimeError``."""
 
     @property
     def depth(self) -> int: ...
@@ -125,12 +126,12 @@ class Queue:
     def outstanding(self) -> int: ...
     def read_many(self, offsets: Sequence[int], length: int) -> list[bytes]: ...
     def read_many_into(self, offsets: Sequence[int], length: int, buffer: Buffer) -> None:
-        """Reads into a writable buffer in one piece, one block after the other, with one copy from
-        the memory that they were received into. Some are there if the batch fails."""
+        """Reads into consecutive parts of a contiguous writable buffer, with one copy. After an error
+        some parts may be filled."""
 
     def write_many(self, offsets: Sequence[int], data: Buffer, *, durable: bool = False) -> None:
-        """Writes equal parts of the data at the offsets, each with one copy into the memory that it
-        is sent from. Data that another thread changes meanwhile is written as it is at the time."""
+        """Writes equal parts of the data at the offsets, with one copy. If another thread changes the
+        data during the call, either content may be written."""
 
     def submit_read(self, tag: int, offset: int, length: int) -> None: ...
     def submit_write(
@@ -140,11 +141,11 @@ class Queue:
     def submit_discard(self, tag: int, offset: int, length: int) -> None: ...
     def submit_write_zeroes(self, tag: int, offset: int, length: int) -> None: ...
     def set_timeout(self, timeout: float | timedelta | None) -> None:
-        """Gives requests that are submitted from now on so long; then they end with ETIMEDOUT."""
+        """Sets the time-out of later requests, which then end with ETIMEDOUT."""
 
     def cancel(self, tag: int) -> bool:
-        """Gives up the single requests with this tag, which end with ECANCELED unless they are
-        answered first. Returns False if there is none."""
+        """Cancels the requests with this tag, which end with ECANCELED unless they complete first.
+        Returns False if there is none."""
 
     def kick(self) -> None: ...
     def reap(

@@ -1,35 +1,32 @@
 //! A write-back cache of pages over any device.
 //!
-//! [`Cache`] is a layer. All threads that open it share its pages of 4 KiB, which lie in one
-//! region of fixed size; each thread's channel does its own I/O by its own channels below. Reads
-//! fill the cache, sequential streams are [read ahead](switch::read_ahead), and writes complete as
-//! soon as they are in the cache. Pages that differ from the device are *dirty*. Above
-//! [`dirty_background`](CacheOptions::dirty_background) of them a channel writes back, in ascending
-//! order; above [`dirty_max`](CacheOptions::dirty_max) writes bypass the cache and complete when
-//! the device has them `[Yu Figure 23]`. A page that is dirty for
-//! [`dirty_expire`](CacheOptions::dirty_expire) is written back however few there are, together with
-//! all that are dirty for at least half as long, as long as any thread with an open channel serves
-//! its driver. A thread that stops with pages on their way to the device keeps those alone.
+//! [`Cache`] is a layer. All threads share its pages of 4 KiB in one region of fixed size; each
+//! thread does I/O through its own channels below. Reads fill the cache, sequential streams are
+//! [read ahead](switch::read_ahead), and writes complete in the cache. Pages that differ from the
+//! device are *dirty*. Above [`dirty_background`](CacheOptions::dirty_background) dirty pages a
+//! channel writes back in ascending order; above [`dirty_max`](CacheOptions::dirty_max) writes
+//! bypass the cache and complete in the device `[Yu Figure 23]`. A page that is dirty for
+//! [`dirty_expire`](CacheOptions::dirty_expire) is written back, together with all pages dirty for
+//! at least half of that time, while any thread with an open channel serves its driver.
 //!
-//! One lock guards the pages of all threads. It is held for look-ups and copies between memory,
-//! never over I/O.
+//! One lock guards all pages. It is held for look-ups and memory copies, never during I/O.
 //!
 //! # Loss
-//! A crash loses every write that completed, unless it was durable (FUA), or a Flush that came
-//! after its completion succeeded. The order in which others reach the device is not that in which
-//! they completed. A write-back that fails is reported by the next Flush of each channel; its page
-//! stays dirty and is written again by later flushes, and when the last channel closes. Pages that
-//! still cannot be written then stay in the cache until it is dropped.
+//! A crash loses completed writes, except FUA writes and writes before a successful Flush.
+//! Write-back does not preserve the order of completion. A failed write-back is reported by the
+//! next Flush of each channel; its page stays dirty and is written again by later flushes, and when
+//! the last channel closes. Pages that still cannot be written stay in the cache until it is
+//! dropped.
 //!
 //! # Coherence
-//! A page is changed by one of three: the read that fills it, a write in the cache, or a request
-//! that is passed down. The last one *claims* its range: no page of it is filled, written or
-//! written back until the request is over, and the cache then agrees with it. Requests of one
-//! channel that overlap, one of which writes, are carried out in the order in which they came.
+//! A page changes by the read that fills it, a write in the cache, or a request that bypasses the
+//! cache. The latter *claims* its range: until it completes, no page of the range is filled,
+//! written or written back. Overlapping requests of one channel, one of which writes, are executed
+//! in order.
 //!
-//! A channel that waits for a page or a claim of another one is woken when that is over. So a
-//! thread that stops serving its driver with reads or writes of its channel under way, or drops
-//! its channel late, holds up the others that need the same pages.
+//! A channel that waits for a page or claim of another channel is woken when that ends. So a thread
+//! that stops serving its driver with outstanding requests delays other threads that need the same
+//! pages.
 
 mod bell;
 mod channel;
@@ -98,8 +95,8 @@ impl CacheOptions {
     pub fn of_bytes(bytes: u64) -> Result<Self, DeviceError> {
         if !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes) {
             return Err(DeviceError::Invalid(format!(
-                "a cache cannot have {bytes} bytes; choose a size from 1M to 1T, and no more than \
-                 the machine has memory for"
+                "a cache of {bytes} bytes is not possible; use 1M to 1T, and less than the memory \
+                 of the machine"
             )));
         }
         let pages = u32::try_from(bytes / PAGE_BYTES as u64);
@@ -120,15 +117,15 @@ impl CacheOptions {
         } = *self;
         if pages == 0 || pages == u32::MAX || dirty_max > pages || dirty_background > dirty_max {
             return Err(DeviceError::Invalid(format!(
-                "a cache of {pages} pages cannot have {dirty_max} dirty ones and write back above \
-                 {dirty_background}; choose dirty_background <= dirty_max <= pages, and at least \
-                 one page"
+                "a cache of {pages} pages cannot have dirty_max {dirty_max} and dirty_background \
+                 {dirty_background}; use dirty_background <= dirty_max <= pages, and at least one \
+                 page"
             )));
         }
         if !(CACHE_DIRTY_EXPIRE_MIN..=CACHE_DIRTY_EXPIRE_MAX).contains(&dirty_expire) {
             return Err(DeviceError::Invalid(format!(
-                "a cache cannot write pages back after {dirty_expire}; choose a dirty_expire from \
-                 {CACHE_DIRTY_EXPIRE_MIN} to {CACHE_DIRTY_EXPIRE_MAX}"
+                "dirty_expire {dirty_expire} is out of range; use {CACHE_DIRTY_EXPIRE_MIN} to \
+                 {CACHE_DIRTY_EXPIRE_MAX}"
             )));
         }
         Ok(())
@@ -302,8 +299,8 @@ impl Cache {
     pub fn over_path(path: PathDevice, options: CacheOptions) -> Result<Self, DeviceError> {
         if options.read_ahead.context_look_up && !path.path().context_look_up() {
             return Err(DeviceError::Invalid(format!(
-                "the context look-up of a cache contradicts {}, which is made for a cache without \
-                 one; use another path, or no look-up",
+                "I/O path {} needs a cache without context look-up; use another path, or disable \
+                 context look-up",
                 path.path()
             )));
         }
@@ -320,7 +317,7 @@ impl Cache {
     pub fn with_write_back(mut self, device: Arc<dyn Device>) -> Result<Self, DeviceError> {
         if device.geometry() != self.below.geometry() {
             return Err(DeviceError::Invalid(format!(
-                "{device:?} has another size than {:?}; write back to the same device",
+                "{device:?} and {:?} differ in size; write back to the same device",
                 self.below
             )));
         }
@@ -389,7 +386,7 @@ impl Cache {
             }
         }
         Err(DeviceError::Invalid(format!(
-            "{self:?} has pages on their way to the device; try again, or close its channels first"
+            "{self:?} has writes to the device in flight; retry, or close its channels first"
         )))
     }
 
@@ -414,7 +411,7 @@ fn check_transfer(device: &dyn Device) -> Result<(), DeviceError> {
         return Ok(());
     }
     Err(DeviceError::Invalid(format!(
-        "{device:?} takes less than a page of {PAGE_BYTES} bytes in a request and cannot be cached"
+        "cannot cache {device:?}: it does not support requests of {PAGE_BYTES} bytes"
     )))
 }
 

@@ -431,7 +431,7 @@ fn options_that_contradict_each_other_are_refused() {
     cache.with_write_back(other).expect_err("another size");
     for bytes in [0, (1 << 20) - 1, (1 << 40) + 1] {
         let refused = CacheOptions::of_bytes(bytes).expect_err("out of range");
-        assert!(refused.to_string().contains("from 1M to 1T"), "{refused}");
+        assert!(refused.to_string().contains("use 1M to 1T"), "{refused}");
     }
     let options = CacheOptions::of_bytes(4 << 20).expect("in range");
     assert_eq!((options.pages, options.dirty_max), (1_024, 408));

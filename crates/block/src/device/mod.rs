@@ -1,8 +1,8 @@
-//! The device contract.
+//! The block device traits: [`Device`] and [`Channel`].
 //!
-//! A [`Device`] is what is shared; it is opened once on every core that uses it, and the
-//! [`Channel`] that this gives is the only thing the I/O path touches. The same contract serves
-//! memory, files, an emulated flash, any of them behind layers, and a namespace on another machine.
+//! A [`Device`] is shared by all cores. Each core opens it and gets a [`Channel`], which carries
+//! the I/O. Implementations: RAM, files, emulated flash, layers over a device, and remote
+//! namespaces.
 
 pub(crate) mod copy;
 pub mod file;
@@ -32,323 +32,318 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Size in bytes (saturating).
+    /// Size in bytes, saturating.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.blocks.saturating_mul(self.block_bytes as u64)
     }
 
-    /// Returns true if the device went away, as a remote namespace can: it has no block.
+    /// Returns true if the device has no blocks because it is no longer available, such as a
+    /// removed remote namespace.
     #[must_use]
     pub const fn is_gone(self) -> bool {
         self.blocks == 0
     }
 }
 
-/// Capabilities of a device beyond reading and writing.
+/// Capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Has a volatile write cache: data is stable only after Flush or with FUA.
+    /// Has a volatile write cache: data is durable only after Flush or with FUA.
     pub volatile_cache: bool,
     /// Refuses writes.
     pub read_only: bool,
-    /// The device gives deallocated space back to the file system.
+    /// Thin provisioning: deallocated space is returned to the file system.
     pub thin: bool,
-    /// The most data that a request may carry, in bytes; more must be split. Operations without
-    /// data may name any range.
+    /// Largest data of a request in bytes; longer transfers must be split. Operations without data
+    /// may have any range.
     pub max_transfer_bytes: u32,
-    /// Bytes that are best read and written together, aligned to their size (0: no preference).
+    /// Preferred size and alignment of transfers in bytes; 0: no preference.
     pub preferred_bytes: u32,
-    /// The most extents of one command ([`Extents`]); 0 for a device that takes none.
+    /// Most extents of a command ([`Extents`]); 0: not supported.
     pub extents_max: u32,
 }
 
-/// The reason for which a device could not be opened or changed.
+/// Why a device could not be opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Something about a file or block device.
+    /// A system call on a file or block device failed.
     #[error("{what}: {source}; {remedy}")]
     Io {
-        /// The attempt, with the path.
+        /// The failed action, with the path.
         what: String,
-        /// The kernel's reason.
+        /// The error of the system call.
         source: io::Error,
         /// The remedy for the operator.
         remedy: &'static str,
     },
-    /// The options ask for a device that cannot be.
+    /// Invalid options.
     #[error("{0}")]
     Invalid(String),
-    /// Its target grants no further queue: channels that are open can be shared instead.
+    /// The target grants no more I/O queues; share an open channel instead.
     #[error("{0}")]
     NoQueue(String),
-    /// Memory is short.
+    /// Not enough memory.
     #[error(transparent)]
     Memory(#[from] reactor::memory::RegionError),
 }
 
-/// The life of a device's volatile caches: with its end, what was acknowledged and not flushed may be
-/// lost.
+/// The epoch of a device's volatile write caches. When it ends, acknowledged but unflushed writes
+/// may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheLife {
-    /// Nothing that was acknowledged is lost before this machine ends.
+    /// Acknowledged writes are kept until this machine stops.
     Machine,
-    /// One with this number: another number is another life.
+    /// The epoch with this number.
     Of(u64),
-    /// The device does not tell one life from the next.
+    /// The device does not report epochs.
     Unknown,
 }
 
-/// Time that a device itself took, apart from the software above it.
+/// Service time of a device, without the software above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTime {
-    /// Requests that it carried out and timed since it was made: all, or some of them. Each extent of a
-    /// command is one.
+    /// Timed requests since creation: all, or a sample. Each extent of a command counts.
     pub requests: u64,
-    /// Sum of the times from their arrival at the device to their end: of the extents of a command,
-    /// each takes as long as the device keeps it waiting.
+    /// Sum of their times from arrival at the device to completion, including waits in the device.
     pub took: Nanos,
 }
 
-/// A block device, shared by every core.
+/// A block device, shared by all cores.
 pub trait Device: Send + Sync + std::fmt::Debug {
-    /// Size and block size now. The block size never changes; the size does only by
-    /// [`resize`](Self::resize), or by what is behind the device.
+    /// Current size and block size. The block size never changes. The size changes by
+    /// [`resize`](Self::resize), or if the underlying storage changes.
     fn geometry(&self) -> Geometry;
 
     /// Returns the capabilities of the device; they never change.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns false if the device answers this operation with [`BlockError::Unsupported`].
+    /// Returns false if this operation fails with [`BlockError::Unsupported`].
     fn supports(&self, operation: Operation) -> bool {
         let _ = operation;
         true
     }
 
-    /// Opens it on the calling core.
+    /// Opens a channel on the calling core.
     ///
     /// # Errors
-    /// When what is behind the device cannot be opened.
+    /// The underlying storage cannot be opened.
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError>;
 
-    /// Returns true if a channel that answers [`BlockError::Gone`] has lost only its own way to the
-    /// device, so that another channel may carry the request out.
+    /// Returns true if a channel that returns [`BlockError::Gone`] has lost only its own
+    /// connection, so that another channel may be able to execute the request.
     fn outlives_channels(&self) -> bool {
         false
     }
 
-    /// Losses of the device's volatile cache that a Flush has reported, as its channels
-    /// [count](Channel::losses) them: a client that begins now is not told of these, and of every
-    /// later one.
+    /// Number of losses of the device's volatile cache that a Flush has reported, as
+    /// [`Channel::losses`] counts them. A new client gets reports only of later losses.
     fn cache_losses(&self) -> u32 {
         0
     }
 
-    /// Returns the present life of the device's volatile caches, for clients that outlive this
-    /// process: it is another one than before if what they had not flushed may be lost.
+    /// Returns the current epoch of the device's volatile caches, for clients that outlive this
+    /// process: it changes if their unflushed writes may be lost.
     fn cache_life(&self) -> CacheLife {
         CacheLife::Machine
     }
 
-    /// Another process has written to the device in the present [life](Self::cache_life) for a client
-    /// that this one serves now: with the end of this life, writes of that client may be lost, too.
+    /// Notes that another process has written to the device in the current
+    /// [epoch](Self::cache_life) for a client of this process: those writes may also be lost when
+    /// the epoch ends.
     fn inherit_writes(&self) {}
 
-    /// Returns the time that the device itself took; `None` where only the software could tell.
+    /// Returns the service time of the device; `None` if it is not measured.
     fn device_time(&self) -> Option<DeviceTime> {
         None
     }
 
     /// Changes the number of blocks. Content within both sizes stays; new blocks read as zeroes.
-    /// Called only while no channel has a request in flight; channels are opened anew afterwards.
+    /// Call it only while no channel has a request in flight, and reopen the channels afterwards.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for a device with a size that cannot be set.
+    /// [`DeviceError::Invalid`] for an unsupported size or device.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         let _ = blocks;
         Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
     }
 
-    /// Makes `len` bytes from `offset` on read as zeroes, on stable storage: the old content is never
-    /// seen again, and the rest of a block that the range has a part of stays. Takes its time. Called
-    /// while no channel has a request for a block of the range, and none submits one; requests for
-    /// other blocks go on meanwhile.
+    /// Makes `len` bytes from `offset` read as zeroes, on stable storage. The rest of partly
+    /// covered blocks stays. May take long. Call it only while no channel has or submits requests
+    /// for blocks of the range; requests for other blocks may continue.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for a range that is not within the device, or a device that cannot
-    /// do it; [`DeviceError::Io`].
+    /// [`DeviceError::Invalid`] for a range beyond the device, or an unsupported device;
+    /// [`DeviceError::Io`].
     fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         let _ = (offset, len);
         Err(DeviceError::Invalid(format!("{self:?} cannot be erased")))
     }
 }
 
-/// Checks that `len` bytes from `offset` on are within a device.
+/// Checks that `len` bytes from `offset` are within a device.
 ///
 /// # Errors
-/// [`DeviceError::Invalid`] where they are not.
+/// [`DeviceError::Invalid`] otherwise.
 pub(crate) fn check_within(geometry: Geometry, offset: u64, len: u64) -> Result<(), DeviceError> {
     let end = offset.checked_add(len);
     if end.is_some_and(|end| end <= geometry.bytes()) {
         return Ok(());
     }
     Err(DeviceError::Invalid(format!(
-        "{len} bytes from byte {offset} on do not lie within a device of {}",
+        "range {offset}+{len} exceeds a device of {} bytes",
         geometry.bytes()
     )))
 }
 
-/// The answer to a submitted request.
+/// The result of submitting a request.
 #[derive(Debug)]
 pub enum Submit<R = Request, D = Completion> {
-    /// The request is done already.
+    /// The request is complete.
     Done(D),
-    /// Its completion will be [reaped](Channel::reap).
+    /// The request is queued; [`Channel::reap`] returns its completion.
     Queued,
-    /// The channel has no room for the request now; submit it again after the next completion.
+    /// The channel is full; submit the request again after the next completion.
     Busy(R),
 }
 
-/// The answer to a submitted command over extents, which will be reaped by
-/// [`reap_extents`](Channel::reap_extents) where it is queued.
+/// The result of submitting a command over extents; [`reap_extents`](Channel::reap_extents) returns
+/// the completion of a queued one.
 pub type SubmitExtents = Submit<Extents, Extents>;
 
-/// One core's way into a device.
+/// The channel of one core to a device.
 ///
 /// # Contract
-/// Every request completes exactly once, by `Done` or through [`reap`](Self::reap); its data comes
-/// back with it. No address, length or order of calls makes a channel panic. A channel checks its
-/// own range. After [`BlockError::Gone`] all further requests fail the same way, for good or until
-/// the channel [is back](Self::is_back).
+/// Every request completes exactly once, by `Done` or through [`reap`](Self::reap), and its data is
+/// returned. No address, length or order of calls makes a channel panic. A channel checks ranges
+/// itself. After [`BlockError::Gone`] all requests fail the same way, permanently or until
+/// [`is_back`](Self::is_back).
 pub trait Channel: std::fmt::Debug {
-    /// Takes a request.
+    /// Submits a request.
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit;
 
-    /// Takes a command over several extents; only of a device with
-    /// [`extents_max`](Capabilities::extents_max) above 0.
+    /// Submits a command over several extents; only for devices with
+    /// [`extents_max`](Capabilities::extents_max) > 0.
     fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
         let _ = cx;
         SubmitExtents::Done(command.ended(Err(BlockError::Unsupported)))
     }
 
-    /// Takes the next finished command over several extents.
+    /// Returns the next completed command over several extents.
     fn reap_extents(&mut self) -> Option<Extents> {
         None
     }
 
-    /// Sends the requests that were gathered; called once after a run of submissions.
+    /// Sends the submitted requests. Call it once after a series of submissions.
     fn kick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Has requests leave at the next [`kick`](Self::kick) that an [I/O path](crate::PathDevice)
-    /// holds back in its plug, those of other threads too: one waits for them.
+    /// Unplugs an [I/O path](crate::PathDevice): the next [`kick`](Self::kick) also sends plugged
+    /// requests, including those of other threads.
     fn unplug(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Returns true if an operation of this namespace is the channel's; the core passes its
-    /// completion on to [`complete`](Self::complete).
+    /// Returns true if operations of this namespace belong to the channel; the core then passes
+    /// their completions to [`complete`](Self::complete).
     fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
         let _ = op_namespace;
         false
     }
 
-    /// An operation that this channel handed to the driver has completed.
+    /// Handles a completed operation of this channel.
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         let _ = (completion, cx);
     }
 
-    /// Gives up the request or command over extents with this tag, which ends with
-    /// [`BlockError::Aborted`] soon, or with its answer where that comes first; it is not known then
-    /// if a write was done. Returns false where there is none, or the device cannot.
+    /// Cancels the request or command over extents with this tag. It completes with
+    /// [`BlockError::Aborted`], or with its result if that arrives first. A cancelled write may
+    /// have taken effect. Returns false if there is none, or if not supported.
     fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
         let _ = (tag, cx);
         false
     }
 
-    /// Takes the next finished request.
+    /// Returns the next completed request.
     fn reap(&mut self) -> Option<Completion> {
         None
     }
 
-    /// Losses of the device's volatile cache that were known when the Flush was done that was
-    /// [reaped](Self::reap) last; before the first one, those that other channels have reported.
-    /// `None` for a channel that counts none.
+    /// Number of losses of the device's volatile cache known at the completion of the last
+    /// [reaped](Self::reap) Flush; before the first Flush, the number that other channels have
+    /// reported. `None` if the channel does not count losses.
     ///
-    /// A channel fails a Flush with [`BlockError::CacheLost`] where the number is not that of the
-    /// Flush before. An owner that carries Flushes of several others by one channel tells each of
-    /// them of every loss.
+    /// A Flush fails with [`BlockError::CacheLost`] if the number differs from that of the previous
+    /// Flush. If several clients share a channel, its owner must report every loss to each of them.
     fn losses(&self) -> Option<u32> {
         None
     }
 
-    /// Fires what is due. Called once each turn of the core, while a request is in the channel or
-    /// it has a [`deadline`](Self::deadline), and after each operation that completed.
+    /// Runs timers. Called in each turn of the core while the channel has a request or a
+    /// [`deadline`](Self::deadline), and after each completed operation.
     fn tick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Memory for `bytes` bytes of a request's data that this channel need not copy; `None` where
-    /// it has none of its own (left), and the core's buffers are as good.
+    /// Allocates a buffer of `bytes` bytes that this channel transfers without a copy. `None` if it
+    /// has no own memory (left); then use the core's buffers.
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         let _ = bytes;
         None
     }
 
-    /// Returns true if another thread of this process answers what is outstanding: a thread that
-    /// polled for the answers would take the processor from it.
+    /// Returns true if another thread of this process completes the outstanding requests, so that
+    /// polling would take CPU time from it.
     fn is_served_elsewhere(&self) -> bool {
         false
     }
 
-    /// Returns true if a channel that answered [`BlockError::Gone`] carries requests out again, as
-    /// that of a namespace does with its target back.
+    /// Returns true if a channel works again after [`BlockError::Gone`], for example after a
+    /// reconnect.
     fn is_back(&self) -> bool {
         false
     }
 
-    /// Returns the time at which [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for
-    /// never, until the next request or completed operation. Asked before every sleep of the core,
-    /// and when the channel has nothing left to do.
+    /// Returns the latest time for the next [`tick`](Self::tick); [`Time::NEVER`]: none until the
+    /// next request or completed operation. Queried before every sleep of the core.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
 
-    /// The device's own memory, where reads and writes are nothing but copies: the transport then
-    /// sends from it and receives into it, and the request never comes here.
+    /// The memory of the device, if reads and writes are plain copies. The transport then sends
+    /// from it and receives into it, without submitting requests.
     fn direct(&self) -> Option<Direct> {
         None
     }
 
-    /// Returns the result of opening the channel; `None` while it is being connected, for which it has
-    /// to be [run](Self::tick). A channel that is reconnecting is open.
+    /// Returns the result of opening the channel; `None` while it is connecting, which needs
+    /// [`tick`](Self::tick). A reconnecting channel counts as open.
     fn opened(&self) -> Option<Result<(), DeviceError>> {
         Some(Ok(()))
     }
 
-    /// Starts to end the channel: requests in flight complete (as aborted, if need be), operations
-    /// end. Ended when [`closed`](Self::closed) says so. A request that comes later is answered at
-    /// once.
+    /// Starts closing the channel: requests in flight complete or are aborted, operations end.
+    /// Complete when [`closed`](Self::closed) returns true. Later requests fail at once.
     fn close(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Returns true if nothing of the channel is left in the driver, so that it may be dropped once
-    /// its finished requests are reaped.
+    /// Returns true if the channel has no operations in the driver, so that it may be dropped after
+    /// its completions are reaped.
     fn closed(&self) -> bool {
         true
     }
 
-    /// The channel will be dropped, and requests in it may not be over. Keeps a clone of `guard` until
-    /// none of them can have an effect or touch its memory, unless that ends when it is dropped. A
-    /// channel over another one passes it on.
+    /// Prepares for dropping the channel with outstanding requests. Keeps a clone of `guard` until
+    /// none of them can take effect or access its memory, unless that ends when the channel is
+    /// dropped. A layer passes it on.
     fn abandon(&mut self, guard: &Guard) {
         let _ = guard;
     }
 }
 
-/// Stands for a channel that was dropped: what is submitted fails.
+/// Placeholder of a dropped channel; all requests fail.
 #[derive(Debug)]
 pub(crate) struct Dropped;
 
@@ -358,17 +353,17 @@ impl Channel for Dropped {
     }
 }
 
-/// Memory that is a device.
+/// Memory of a device.
 #[derive(Clone, Debug)]
 pub enum Direct {
-    /// Block `n` lies at byte `n × block_bytes`.
+    /// Block `n` is at byte `n × block_bytes`.
     Linear(RegionHandle),
-    /// Writes are dropped; reads yield zeroes from this region, whatever the address. It is as
-    /// long as the largest transfer.
+    /// Writes are discarded; all reads use this region of zeroes, which has the size of the largest
+    /// transfer.
     Null(RegionHandle),
 }
 
-/// Checks a request against a device: what every channel does first.
+/// Checks a request against a device. Every channel calls this first.
 ///
 /// # Errors
 /// [`BlockError::OutOfRange`], [`BlockError::ReadOnly`] or [`BlockError::Malformed`] (also for more
@@ -402,7 +397,7 @@ pub fn check(
     Ok(())
 }
 
-/// Checks a request as [`check`], and that data can be read into its memory.
+/// Checks a request as [`check`], and that its memory is writable for a read.
 pub(crate) fn check_memory(
     request: &mut Request,
     geometry: Geometry,
@@ -416,12 +411,12 @@ pub(crate) fn check_memory(
     Ok(())
 }
 
-/// Checks every extent of a command, before any is touched.
+/// Checks all extents of a command.
 ///
 /// # Errors
-/// [`BlockError::Malformed`] for an operation other than Read and Write, for no extent or more than
-/// [`Capabilities::extents_max`], and for extents that overlap or do not ascend; for each extent as
-/// [`check`].
+/// [`BlockError::Malformed`] for operations other than Read and Write, for 0 or more than
+/// [`Capabilities::extents_max`] extents, and for extents that overlap or are not in ascending
+/// order; for each extent as [`check`].
 pub fn check_extents(
     command: &mut Extents,
     geometry: Geometry,
@@ -446,29 +441,28 @@ pub fn check_extents(
     Ok(())
 }
 
-/// Returns true if data can be read into the slice: a buffer with several owners may not be
-/// changed.
+/// Returns true if the slice is writable: a buffer with several owners is not.
 fn writable(slice: &mut IoSlice) -> bool {
     slice.bytes_mut().is_some() || slice.bytes().is_none()
 }
 
-/// Refuses block sizes that hosts cannot use.
+/// Refuses block sizes other than 512 and 4096.
 fn check_block_bytes(block_bytes: u32) -> Result<(), DeviceError> {
     if matches!(block_bytes, 512 | 4096) {
         return Ok(());
     }
     Err(DeviceError::Invalid(format!(
-        "a block of {block_bytes} bytes is not supported; choose 512 or 4096"
+        "block size {block_bytes} is not supported; use 512 or 4096"
     )))
 }
 
-/// Returns the blocks of a device of this kind that has so many bytes.
+/// Returns the number of blocks of a device of `bytes` bytes.
 fn whole_blocks(kind: &str, bytes: u64, block_bytes: u32) -> Result<u64, DeviceError> {
     check_block_bytes(block_bytes)?;
     if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) {
         return Err(DeviceError::Invalid(format!(
-            "a {kind} device of {bytes} bytes is not a whole number of {block_bytes}-byte blocks; \
-             choose a positive multiple of {block_bytes}"
+            "size {bytes} of a {kind} device is not a multiple of the block size; use a positive \
+             multiple of {block_bytes}"
         )));
     }
     Ok(bytes / u64::from(block_bytes))

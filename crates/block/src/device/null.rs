@@ -1,5 +1,5 @@
-//! A device that forgets what is written and reads as zeroes: a measurement over it shows the cost
-//! of everything else. It has any size, and takes no memory but one largest transfer of zeroes.
+//! A null device: discards writes and reads zeroes, to measure the cost of everything else. It has
+//! any size and needs memory only for one largest transfer of zeroes.
 
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check_memory};
 use super::{check_within, whole_blocks};
@@ -8,10 +8,10 @@ use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeroes to fill and compare data with, a piece at a time.
+/// Zeroes to fill and compare data with, in pieces.
 static ZEROES: [u8; 4096] = [0; 4096];
 
-/// A device without memory.
+/// A null device.
 #[derive(Debug)]
 pub struct Null {
     block_bytes: u32,
@@ -20,10 +20,10 @@ pub struct Null {
 }
 
 impl Null {
-    /// A device of `bytes` bytes, in blocks of 512 or 4096 bytes.
+    /// A device of `bytes` bytes with a block size of 512 or 4096.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size.
+    /// [`DeviceError::Invalid`] for a size that is not a positive multiple of the block size.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
         let blocks = whole_blocks("null", bytes, block_bytes)?;
         Ok(Self {
@@ -55,7 +55,7 @@ impl Device for Null {
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         if blocks == 0 || blocks.checked_mul(u64::from(self.block_bytes)).is_none() {
-            let message = format!("a null device cannot have {blocks} blocks");
+            let message = format!("invalid size of a null device: {blocks} blocks");
             return Err(DeviceError::Invalid(message));
         }
         self.blocks.store(blocks, Ordering::Relaxed);
@@ -76,7 +76,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     extents_max: 0,
 };
 
-/// One core's way in.
+/// The channel of one core.
 #[derive(Debug)]
 struct NullChannel {
     geometry: Geometry,

@@ -1,8 +1,7 @@
-//! Memory of this process as a device: the fastest there is, and gone when the process ends.
+//! A RAM device: memory of this process, lost when the process exits.
 //!
-//! It owns one [`Region`] that every core's channel shares. Every operation is done at once, on
-//! the core that asks. Where many cores write the same block at once, a reader may see a mix of
-//! both writes; a host that does that to a disk gets no more.
+//! All channels share one [`Region`]. Operations complete at once on the calling core. If several
+//! cores write the same block at the same time, a reader may see a mix of both writes.
 
 use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::service_time::ServiceTime;
@@ -16,14 +15,14 @@ use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Content is moved to a region of another size in steps of this many bytes.
+/// Step in bytes when content is copied to a region of another size.
 const RESIZE_BYTES: usize = 64 * 1024;
 
-/// Every so many commands of a channel, the time of one is taken: reading the clock costs a good
-/// part of what copying a block does.
+/// A channel times one of this number of commands, because reading the clock costs about as much as
+/// copying a block.
 const TIMED_EVERY: u32 = 64;
 
-/// A device in memory.
+/// A RAM device.
 #[derive(Debug)]
 pub struct Ram {
     block_bytes: u32,
@@ -38,12 +37,12 @@ struct Memory {
 }
 
 impl Ram {
-    /// A zeroed device of `bytes` bytes, in blocks of 512 or 4096 bytes. Pages are taken from the
-    /// machine when they are first written.
+    /// A zeroed device of `bytes` bytes with a block size of 512 or 4096. Pages are allocated at
+    /// the first write.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size;
-    /// [`DeviceError::Memory`] when there is not that much memory.
+    /// [`DeviceError::Invalid`] for a size that is not a positive multiple of the block size;
+    /// [`DeviceError::Memory`] without enough memory.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
         let blocks = whole_blocks("ram", bytes, block_bytes)?;
         let memory = Memory {
@@ -106,7 +105,7 @@ impl Device for Ram {
             .checked_mul(u64::from(self.block_bytes))
             .filter(|&bytes| bytes > 0);
         let bytes = bytes.ok_or_else(|| {
-            DeviceError::Invalid(format!("a ram device cannot have {blocks} blocks"))
+            DeviceError::Invalid(format!("invalid size of a RAM device: {blocks} blocks"))
         })?;
         let new = region(bytes)?;
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +149,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     extents_max: EXTENTS_MAX,
 };
 
-/// One core's way in.
+/// The channel of one core.
 #[derive(Debug)]
 struct RamChannel {
     geometry: Geometry,
@@ -161,7 +160,7 @@ struct RamChannel {
 }
 
 impl RamChannel {
-    /// Carries `requests` requests out by `work`, and takes their time now and then.
+    /// Executes `requests` requests by `work`, and times a sample of them.
     fn timed<T>(&mut self, requests: usize, cx: &Context<'_>, work: impl FnOnce(&Self) -> T) -> T {
         let Some(untimed) = self.untimed.checked_sub(1) else {
             self.untimed = TIMED_EVERY - 1;

@@ -240,13 +240,12 @@ impl Fault {
         if options.rules.len() > FAULT_RULES_MAX {
             let count = options.rules.len();
             return Err(DeviceError::Invalid(format!(
-                "{count} fault rules are more than the {FAULT_RULES_MAX} that a device can have; \
-                 remove some"
+                "{count} fault rules exceed the limit of {FAULT_RULES_MAX} per device; remove some"
             )));
         }
         if let Some(index) = options.rules.iter().position(|rule| rule.one_in == 0) {
             return Err(DeviceError::Invalid(format!(
-                "fault rule {index} strikes one request in zero; say 1 to strike each"
+                "fault rule {index} has a rate of one in 0 requests; use 1 for every request"
             )));
         }
         let rules = options.rules.iter().map(|&rule| Rule {
@@ -329,7 +328,7 @@ impl LayerDevice for Fault {
             }
             Some(FaultEffect::Error(_) | FaultEffect::Torn { .. }) => {
                 return Err(DeviceError::Io {
-                    what: "cannot erase a part of a device with faults".to_owned(),
+                    what: "cannot erase a part of a device with injected faults".to_owned(),
                     source: std::io::ErrorKind::Other.into(),
                     remedy: "remove the fault",
                 });

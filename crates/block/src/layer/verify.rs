@@ -57,8 +57,8 @@ impl Table {
             .filter(|_| blocks <= VERIFY_BLOCKS_MAX);
         let Some(count) = count else {
             return Err(DeviceError::Invalid(format!(
-                "{blocks} blocks are too many to keep checksums of, {VERIFY_BLOCKS_MAX} is the \
-                 most; use larger blocks, a smaller device, or no verify layer"
+                "{blocks} blocks exceed the limit of {VERIFY_BLOCKS_MAX} for checksums; use larger \
+                 blocks, a smaller device, or no verify layer"
             )));
         };
         let cells = |count| (0..count).map(|_| AtomicU32::new(UNKNOWN)).collect();

@@ -1,11 +1,10 @@
-//! I/O paths: how the requests of many threads get to a fast device. `[Yu §4]`
+//! I/O paths: how many threads send requests to a fast device. `[Yu §4]`
 //!
 //! [`PathDevice`] is a layer over any device, local or remote. Each thread that opens it becomes a
-//! submitter with a channel of its own to the device below. The rules of [`switch::path`] say
-//! whether a request goes by that channel at once, or into a queue that the threads share; the
-//! runner of a queue sends for all of them, by its own channel. A dispatcher thread runs queues that no
-//! submitter runs; it exists only where the path has a part for it, and sleeps when there is
-//! nothing to do.
+//! submitter with its own channel to the device below. By the rules of [`switch::path`], a request
+//! uses that channel at once, or enters a queue shared by all threads; the runner of a queue sends
+//! for all of them over its own channel. A dispatcher thread, if the path needs one, runs queues
+//! without a runner.
 
 mod command;
 mod dispatcher;

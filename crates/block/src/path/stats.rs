@@ -3,34 +3,32 @@
 use crate::limits::EXTENTS_MAX;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of a path, shared by all its threads.
+/// Counters of a path, shared by all threads.
 #[derive(Debug)]
 pub(super) struct PathStats {
     won: AtomicU64,
     lost: AtomicU64,
     taken_over: AtomicU64,
-    /// Commands by their number of requests.
+    /// Number of commands, by requests per command.
     merged: Box<[AtomicU64]>,
 }
 
-/// A reading of a path's counters since the device was made.
+/// Counters of a path since the device was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathSnapshot {
-    /// Elections won: a thread began to run a queue.
+    /// Elections won: a thread became the runner of a queue.
     pub elections_won: u64,
-    /// Requests that found another thread running their queue, or waited for one to do so: for the
-    /// dispatcher, or in a plug. Those that a thread puts into a queue that it runs itself are in
-    /// neither count.
+    /// Requests sent by another thread: its runner, the dispatcher, or after a plug. Requests in a
+    /// queue that the submitter runs itself are not counted.
     pub elections_lost: u64,
-    /// Queues taken over from a thread that did not run.
+    /// Queues taken over from a preempted thread.
     pub taken_over: u64,
-    /// Commands sent, by the number of requests in one: pairs in ascending order, without those of
-    /// which there was none.
+    /// Commands sent by requests per command: (requests, commands), ascending, without zero counts.
     pub merged: Vec<(u32, u64)>,
 }
 
 impl PathSnapshot {
-    /// Returns what was counted between an earlier reading and this one.
+    /// Returns the difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |count| {
@@ -56,7 +54,7 @@ impl PathSnapshot {
         self.merged.iter().map(|(_, commands)| commands).sum()
     }
 
-    /// Requests in one command on average; 0 without any.
+    /// Average requests per command; 0 without commands.
     #[must_use]
     pub fn mean_merged(&self) -> f64 {
         let requests: u64 = self.merged.iter().map(|(n, c)| u64::from(*n) * c).sum();
@@ -89,7 +87,7 @@ impl PathStats {
         self.taken_over.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A command of so many requests was sent.
+    /// Counts a command of `requests` requests.
     pub(super) fn sent(&self, requests: usize) {
         let index = requests.clamp(1, self.merged.len()) - 1;
         self.merged[index].fetch_add(1, Ordering::Relaxed);

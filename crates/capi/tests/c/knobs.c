@@ -37,9 +37,9 @@ static void refused(const char *preset, const char *knobs, const char *possible)
 }
 
 static void chosen_when_made(void) {
-    refused("windows", NULL, "say one of switchyard, linux, nvme-tcp");
+    refused("windows", NULL, "use one of switchyard, linux, nvme-tcp");
     refused("\xff", NULL, "UTF-8");
-    refused(NULL, "dorbell=fixed", "the knobs are lanes, ");
+    refused(NULL, "dorbell=fixed", "use one of lanes, ");
     refused(NULL, "doorbell=loud", "immediate or fixed or adaptive");
     refused("linux", "doorbell_max_hold_us=30", "doorbell=adaptive");
     refused("linux", "doorbell", "NAME=VALUE");
@@ -72,11 +72,11 @@ static void refused_later(sw_switchboard *board, const char *name, const char *v
 
 static void changed_later(sw_switchboard *board) {
     char value[32] = "as before";
-    refused_later(board, "dorbell", "fixed", "the knobs are lanes, ");
+    refused_later(board, "dorbell", "fixed", "use one of lanes, ");
     refused_later(board, "doorbell", "loud", "immediate or fixed or adaptive");
     refused_later(board, "direct_submitters", "-1", "0 to ");
     refused_later(board, "doorbell_delay_us", "50", "doorbell=fixed");
-    refused_later(board, "polling", "never", "when the switchboard started");
+    refused_later(board, "polling", "never", "after the start of a switchboard");
     IS(-EFAULT, sw_switchboard_set_knob(board, NULL, "1"));
     IS(-EFAULT, sw_switchboard_set_knob(board, "doorbell", NULL));
     KNOB_IS("adaptive", board, "doorbell");

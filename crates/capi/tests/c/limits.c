@@ -120,7 +120,7 @@ static void queued(sw_namespace *disk, pid_t target, const sw_queue_options *opt
     for (int i = 0; i < 2; i++)
         IS(-ECANCELED, one(queue).result);
     IS(-ENOENT, sw_queue_cancel(queue, &write));
-    CHECK(strstr(sw_error_message(), "under way"));
+    CHECK(strstr(sw_error_message(), "no outstanding request"));
     fill(data, BLOCK, 3);
     OK(sw_queue_write(queue, data, BLOCK, 2 * BLOCK, 0, &later));
     go_on(target);

@@ -27,7 +27,7 @@ static void connecting(const char *address) {
     CHECK(strstr(sw_error_message(), "start the target"));
     IS(-EACCES, sw_connect(address, "nqn.2026-11.io.switchyard:other", NULL, &target));
     /* Its meaning on whatever thread; the system's text where the library has none; no number. */
-    CHECK(strstr(sw_strerror(-EACCES), "denies"));
+    CHECK(strstr(sw_strerror(-EACCES), "denied"));
     CHECK(strstr(sw_strerror(-ECONNREFUSED), "refused"));
     CHECK(!strcmp(sw_strerror(0), "success"));
     CHECK(strstr(sw_strerror(SW_EPANIC), "defect"));

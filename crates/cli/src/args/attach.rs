@@ -18,56 +18,57 @@ use switch::knobs::Preset;
 use switch::path::PathError;
 use switch::{Class, PathSpec};
 
-/// Give unmodified applications a device
+/// Expose a namespace or local device over NBD, FUSE, vhost-user or ublk
 ///
-/// One device by the flags of its kind, or all devices of a file. The keys of an attachment in the
-/// file are the flags of its kind, with "_" for "-" in them, beside its name and kind; FUSE's
-/// directory is "mountpoint". SIGHUP attaches what is new in the file, and detaches what is gone
-/// from it unless it is in use. Sockets that systemd passes (LISTEN_FDS) are used by the attachments
-/// with their addresses.
+/// Attaches one device with the options of its kind, or all devices of a configuration file
+/// (--config). In the file, an attachment has the keys "name" and "kind" and the options of its
+/// kind, with "_" instead of "-"; FUSE's DIRECTORY is the key "mountpoint". SIGHUP reads the file
+/// again: new attachments are attached, removed ones are detached unless they are in use.
+/// An attachment uses a socket passed by systemd (LISTEN_FDS) if the addresses match.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard attach nbd --socket /run/disk.sock --target 127.0.0.1:4420
   switchyard attach --config /etc/switchyard/attach.toml
   switchyard attachments --api unix:/run/switchyard-attach/api.sock
 
-Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
+Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
 pub struct AttachArgs {
     #[command(subcommand)]
     pub kind: Option<AttachCommand>,
-    /// Attach all devices of this TOML file
+    /// Configuration file (TOML) with any number of attachments
     #[arg(long, value_name = "FILE", conflicts_with = "api")]
     pub config: Option<PathBuf>,
-    /// Attach only this one of the file
+    /// Attach only this attachment of the file
     ///
-    /// One process for each attachment keeps a fault in one of them from ending the others. There is no
-    /// HTTP interface then: the file's key "api" is for the process that attaches all.
+    /// For one process per attachment, so that a crash affects only one. Such a process has no HTTP
+    /// API: the key "api" of the file is ignored.
     #[arg(long, value_name = "NAME", requires = "config")]
     pub only: Option<String>,
-    /// Serve the HTTP interface and metrics here: unix:/PATH, such as
-    /// unix:/run/switchyard-attach/api.sock
+    /// Address of the HTTP API and Prometheus metrics: unix:/PATH or 127.0.0.1:PORT [default: none]
     ///
-    /// Only the owner of the process may open it. With --config the file's key "api" says it.
-    /// 127.0.0.1:PORT is possible with a token, as for serve.
-    #[arg(long, value_name = "ADDRESS", global = true)]
+    /// A Unix socket is accessible to the owner of the process only. On 127.0.0.1:PORT clients need a
+    /// bearer token: set SWITCHYARD_API_TOKEN, or SWITCHYARD_API_TOKEN_FILE to the path of a file
+    /// with it. With --config, use the key "api" of the file instead.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        global = true,
+        help_heading = "Global options"
+    )]
     pub api: Option<ApiAddress>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum AttachCommand {
-    /// Serve the device by the NBD protocol
     Nbd(AttachNbdArgs),
-    /// Make the device a file of a directory
     Fuse(AttachFuseArgs),
-    /// Give a virtual machine the device
     Vhost(AttachVhostArgs),
-    /// Make the device a block device
     Ublk(AttachUblkArgs),
 }
 
 impl AttachCommand {
-    /// Returns the attachment that is described: with these rules before its class, and with the name of
-    /// its entry of a file, or that of its kind where there is none.
+    /// Returns the attachment of these options. `rules` take precedence over its class. Its name is
+    /// that of `entry`, or its kind without an entry.
     pub fn wanted(&self, rules: ClassRules, entry: Option<Entry>) -> Wanted {
         let (source, read_only, front_end) = match self {
             Self::Nbd(args) => (&args.source, args.serving.read_only, args.options(rules)),
@@ -93,11 +94,11 @@ impl AttachCommand {
     }
 }
 
-/// Address of the interface of a running attach process.
+/// Address of the API of a running `switchyard attach`.
 #[derive(Args, Clone, Debug)]
 pub struct AttachApiArgs {
-    /// The HTTP interface of the process: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN in the
-    /// environment (or SWITCHYARD_API_TOKEN_FILE, the name of a file that has it)
+    /// Address of the HTTP API of the process: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN
+    /// set (or SWITCHYARD_API_TOKEN_FILE, the path of a file with the token)
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -106,93 +107,98 @@ pub struct AttachApiArgs {
     pub api: ApiAddress,
 }
 
-/// List the attachments of a running attach process
+/// List the attachments of a running `switchyard attach`
 ///
-/// The process must have an interface: --api, or the key "api" of its file.
+/// The process needs an API: --api, or the key "api" of its configuration file.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard attachments
   switchyard attachments --api unix:/run/attach.sock --json
 
-Exit codes: 0 done, 2 an error")]
+Exit codes: 0 success, 2 error")]
 pub struct AttachmentsArgs {
     #[command(flatten)]
     pub api: AttachApiArgs,
 }
 
-/// Detach a device of a running attach process
+/// Detach a device of a running `switchyard attach`
 ///
-/// Requests under way are finished first, for ten seconds at most. One that is in use is refused
-/// without --force. Until the process is told to read its file again (SIGHUP), or is started again,
-/// the device stays detached.
+/// Outstanding requests have 10 s to finish. A device in use is detached only with --force. The
+/// device stays detached until the process restarts or reads its file again (SIGHUP).
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard detach vm1
   switchyard detach vm1 --force --api unix:/run/attach.sock
 
-Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error, such as one in use")]
+Exit codes: 0 detached, 2 error, such as a device in use")]
 pub struct DetachArgs {
     /// Name of the attachment
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Detach it although it is in use: later requests of its clients fail
+    /// Detach a device in use: later requests of its clients fail
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
     pub api: AttachApiArgs,
 }
 
-/// A device to be attached: a namespace of a target, or a device of this machine.
+/// A device to attach: a namespace of a target, or a local device.
 #[derive(Args, Clone, Debug)]
 #[command(group = ArgGroup::new("source").required(true))]
 #[command(mut_args = |arg| for_target(arg, &["ram", "file", "flash", "null"]))]
 pub struct SourceArgs {
-    /// The target of the namespace: HOST:PORT
+    /// Address of the NVMe/TCP target: HOST:PORT
     #[arg(long, value_name = "ADDRESS", group = "source")]
     pub target: Option<String>,
-    /// The subsystem's name
+    /// NQN of the subsystem
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
     pub nqn: String,
-    /// The namespace's identifier [default: 1; with fuse all of the subsystem]
+    /// Namespace ID [default: 1; fuse: all namespaces of the subsystem]
     #[arg(long, value_name = "NSID")]
     pub nsid: Option<u32>,
-    /// Memory of this size, such as 1G; its content ends with the process
+    /// RAM device of this size, such as 1G, lost when the process exits
     #[arg(long, value_name = "SIZE", group = "source", value_parser = device::ram)]
     pub ram: Option<DeviceKind>,
-    /// A file or block device
+    /// Local file or block device
     #[arg(long, value_name = "PATH", group = "source", value_parser = device::file())]
     pub file: Option<DeviceKind>,
-    /// Memory that is as slow as a flash device, such as A/8:1G
+    /// RAM device with the latency of a flash device, such as A/8:1G
     #[arg(long, value_name = "PROFILE:SIZE", group = "source", value_parser = device::flash)]
     pub flash: Option<DeviceKind>,
-    /// A device of this size that forgets writes and reads as zeroes
+    /// Null device of this size: discards writes, reads zeroes
     #[arg(long, value_name = "SIZE", group = "source", value_parser = device::null)]
     pub null: Option<DeviceKind>,
-    /// Logical block of a device of this machine: 512 or 4096 bytes [default: that of a block device,
+    /// Logical block size of a local device: 512 or 4096 [default: that of the block device,
     /// otherwise 512]
     #[arg(long, value_name = "BYTES", value_parser = block_size)]
     pub block_size: Option<BlockSize>,
-    /// The I/O path of its requests: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q, and its
-    /// parameters, as stm:table_entries=64,handover_us=1000
+    /// I/O path of the requests, such as stm or stm:table_entries=64,handover_us=1000
     ///
-    /// The parameters: the most requests of one batch [1024]; the time after which a queue is taken
-    /// over from a thread that does not run [1000].
-    #[arg(long, value_name = "PATH", value_parser = awaited_path)]
+    ///   stm, htm, vfs_htm, 2q  merge concurrent requests into one command
+    ///   atm                    merges writes
+    ///   interrupt, poll        merge adjacent blocks
+    ///   sync                   no merging
+    ///
+    /// Parameters:
+    ///
+    ///   table_entries  most requests per command [1024]
+    ///   handover_us    time after which the queue of a preempted thread is taken over [1000]
+    #[arg(long, value_name = "PATH", verbatim_doc_comment, value_parser = awaited_path)]
     pub path: Option<PathSpec>,
-    /// Fail requests after so many seconds without a connection to the target, 0 for never
+    /// Time without a connection to the target after which requests fail; 0 for never
     ///
-    /// Requests wait until then, and are carried out when the target is back. It is connected to again
-    /// also later: then requests fail until it is back.
+    /// Until then requests wait, and are sent when the connection is back. After it, requests fail
+    /// at once, while the process keeps reconnecting.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = super::seconds)]
     pub io_timeout: Duration,
-    /// Send to the target as another stack does, to compare with: linux, nvme-tcp or poll
+    /// Preset that emulates another stack, for comparison: linux, nvme-tcp, poll, ... (see
+    /// `switchyard bench --help`)
     ///
-    /// As for bench; the target has to be started so as well. The front end itself still serves L
-    /// before T: --class T gives all requests one class.
+    /// Start the target with the same preset. The front end still serves class L before T; use
+    /// --class T to give all requests one class.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["ram", "file", "flash", "null"])]
     pub baseline: Option<Preset>,
-    /// Nice value of its threads, 0 to 19: a bulk device that shares processors with others leaves
-    /// them to those with a lower one
+    /// Nice value of the threads, 0 to 19 (lowest CPU priority)
     #[arg(long, value_name = "NUMBER", default_value = "0",
           value_parser = clap::value_parser!(u8).range(0..=19))]
     pub nice: u8,
@@ -201,7 +207,7 @@ pub struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// Returns the device, which refuses writes if it is a file of this machine and `read_only` is true.
+    /// Returns the device. A local one is opened read-only if `read_only` is true.
     fn device(&self, read_only: bool) -> SourceDevice {
         let local = [&self.ram, &self.null, &self.flash, &self.file];
         if let Some(kind) = local.into_iter().flatten().next() {
@@ -223,10 +229,10 @@ impl SourceArgs {
 /// Access to the Unix socket of a front end.
 #[derive(Args, Clone, Debug)]
 pub struct SocketAccessArgs {
-    /// Permission bits of the socket, in octal [default: 0600, or 0660 with --socket-group]
+    /// Mode of the Unix socket, in octal [default: 0600, or 0660 with --socket-group]
     #[arg(long, value_name = "MODE")]
     pub socket_mode: Option<SocketMode>,
-    /// Group of the socket: a name of /etc/group, or a number
+    /// Group of the Unix socket: name from /etc/group, or number
     #[arg(long, value_name = "GROUP", value_parser = group_number)]
     pub socket_group: Option<u32>,
 }
@@ -240,33 +246,33 @@ impl SocketAccessArgs {
     }
 }
 
-/// The service of a front end that may have several cores.
+/// Options of front ends that may have several threads.
 #[derive(Args, Clone, Debug)]
 pub struct ServingArgs {
     /// Refuse writes
     #[arg(long)]
     pub read_only: bool,
-    /// Processors to run on, one thread each, such as 0-3 or 0,2 [default: one thread anywhere]
+    /// CPUs to run on, one thread each, such as 0-3 or 0,2 [default: one thread, not pinned]
     #[arg(long, value_name = "LIST")]
     pub cores: Option<Cores>,
-    /// Policy of an idle core
+    /// Idle policy of the threads
     #[arg(long, value_enum, default_value = "auto")]
     pub poll: Poll,
 }
 
 impl ServingArgs {
-    /// Returns the processors to run on.
+    /// Returns the CPUs to run on.
     pub fn cores(&self) -> Vec<CoreId> {
         let cores = self.cores.iter().flat_map(|cores| &cores.0);
         cores.copied().map(CoreId).collect()
     }
 }
 
-/// Serve the device by the NBD protocol
+/// Export the device over NBD
 ///
-/// Says "ready" with the URI that clients need, and serves until SIGTERM or SIGINT; requests under
-/// way are finished first, for ten seconds at most. The default export has the class of --class; the
-/// exports "latency" and "throughput" have theirs.
+/// Prints "ready" and the URI for clients, then serves until SIGTERM or SIGINT. Outstanding requests
+/// then have 10 s to finish. The default export uses --class; the exports "latency" and "throughput"
+/// have class L and T.
 #[derive(Args, Clone, Debug)]
 #[command(group = ArgGroup::new("address").required(true))]
 #[command(after_long_help = "Examples:
@@ -277,16 +283,16 @@ impl ServingArgs {
   switchyard attach nbd --listen 192.0.2.1:10809 --file disk.img \\
       --tls-certificates /etc/pki/nbd --tls-verify-peer
 
-Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
+Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
 pub struct AttachNbdArgs {
-    /// Listen on this Unix socket
+    /// Unix socket to listen on
     #[arg(long, value_name = "PATH", group = "address")]
     pub socket: Option<PathBuf>,
     #[command(flatten)]
     pub access: SocketAccessArgs,
-    /// Listen on this address; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free port
     ///
-    /// A loopback address, or any where TLS is required and verifies clients.
+    /// Addresses other than loopback need --tls require and --tls-verify-peer.
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -294,11 +300,11 @@ pub struct AttachNbdArgs {
         conflicts_with_all = ["socket_mode", "socket_group"]
     )]
     pub listen: Option<Address>,
-    /// Serve by TLS with the files of this folder: server-cert.pem and server-key.pem; to verify
-    /// clients also ca-cert.pem, and ca-crl.pem where there is one
+    /// Enable TLS with server-cert.pem and server-key.pem of this directory, and with ca-cert.pem and
+    /// (optional) ca-crl.pem for --tls-verify-peer
     #[arg(long, value_name = "DIRECTORY")]
     pub tls_certificates: Option<PathBuf>,
-    /// Clients may use TLS (on) or have to (require)
+    /// TLS policy for clients
     #[arg(
         long,
         value_enum,
@@ -306,7 +312,7 @@ pub struct AttachNbdArgs {
         requires = "tls_certificates"
     )]
     pub tls: TlsPolicy,
-    /// Serve only clients with a certificate of the authority in ca-cert.pem
+    /// Accept only clients with a certificate signed by the CA in ca-cert.pem
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
     #[command(flatten)]
@@ -338,51 +344,51 @@ impl AttachNbdArgs {
     }
 }
 
-/// The rule for clients of a server with certificates.
+/// TLS policy of an NBD server with certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsPolicy {
-    /// Plain text is possible as well
+    /// Clients may use TLS or plain text
     On,
-    /// Plain text is refused
+    /// Clients must use TLS
     Require,
 }
 
-/// Make the device a file of a directory
+/// Mount the device as a file through FUSE
 ///
-/// The file DIRECTORY/NSID is as large as the device and has its content; 1 for a device of this
-/// machine. Says "ready" for each file, and serves until SIGTERM or SIGINT. While files are open
-/// the first signal only says so, and it ends when they are closed; the second ends all the same. Needs /dev/fuse, and fusermount3
-/// (package fuse3) where it does not run as root.
+/// The file DIRECTORY/NSID has the size and content of the namespace; a local device is DIRECTORY/1.
+/// Prints "ready" for each file, then serves until SIGTERM or SIGINT. If files are open, the first
+/// signal waits for close; the second forces exit. Needs /dev/fuse, and, unless run as root,
+/// fusermount3 (package fuse3).
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard attach fuse /mnt/disks --target 127.0.0.1:4420
   fio --name=a --filename=/mnt/disks/1 --direct=1 --ioengine=io_uring --rw=randread --bs=4k
   losetup --find --show --direct-io=on --sector-size 4096 /mnt/disks/1
 
-Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
+Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
 pub struct AttachFuseArgs {
-    /// An empty directory
+    /// Mount point: an empty directory
     #[arg(value_name = "DIRECTORY")]
     pub mountpoint: PathBuf,
     #[command(flatten)]
     pub source: SourceArgs,
     /// Class of the requests: L (latency), T (throughput), or auto: L for threads with a real-time
-    /// I/O priority (ionice -c1), T for others
+    /// I/O priority (ionice -c1), otherwise T
     #[arg(long, value_name = "CLASS", default_value = "auto")]
     pub class: ClassChoice,
     /// Refuse writes
     #[arg(long)]
     pub read_only: bool,
-    /// Let other users use the files
+    /// Allow other users to access the files
     ///
-    /// A user without privileges needs user_allow_other in /etc/fuse.conf.
+    /// Unless run as root, this needs user_allow_other in /etc/fuse.conf.
     #[arg(long)]
     pub allow_other: bool,
-    /// Processor of the thread that serves, such as 0 [default: any]
+    /// CPU of the serving thread, such as 0 [default: any]
     #[arg(long = "cores", alias = "core", value_name = "NUMBER", value_parser = one_core)]
     pub core: Option<u32>,
-    /// Policy of the thread that serves while it is idle; auto polls for the answer to a request
-    /// that is the only one, while no other thread wants the processor
+    /// Idle policy of the serving thread; auto polls while exactly one request is outstanding and no
+    /// other thread waits for the CPU
     #[arg(long, value_enum, default_value = "auto")]
     pub poll: Poll,
 }
@@ -402,11 +408,11 @@ impl AttachFuseArgs {
     }
 }
 
-/// Give a virtual machine the device
+/// Export the device to a virtual machine over vhost-user
 ///
-/// Serves the device as virtio-blk by the vhost-user protocol, to one machine at a time; its memory
-/// must be shared. Says "ready" with the socket, and serves until SIGTERM or SIGINT; requests under
-/// way are finished first, for ten seconds at most, and what is left is for the next one to finish.
+/// Serves a vhost-user-blk disk to one virtual machine at a time, which must use shared memory.
+/// Prints "ready" and the socket, then serves until SIGTERM or SIGINT. Outstanding requests then have
+/// 10 s to finish; a successor completes the remainder.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard attach vhost --socket /run/disk.sock --target 127.0.0.1:4420
@@ -416,24 +422,24 @@ impl AttachFuseArgs {
   cloud-hypervisor --memory size=4G,shared=on --disk vhost_user=true,socket=/run/disk.sock …
   switchyard bench --device vhost:/run/disk.sock --app 'a:rw=randread,bs=4k,depth=32'
 
-Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
+Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
 pub struct AttachVhostArgs {
-    /// Listen on this Unix socket
+    /// Unix socket to listen on
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
     #[command(flatten)]
     pub access: SocketAccessArgs,
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Class of the requests: L (latency), T (throughput), or auto: L for those of processes with a
-    /// real-time I/O priority in the guest (ionice -c1), T for others
+    /// Class of the requests: L (latency), T (throughput), or auto: L for guest processes with a
+    /// real-time I/O priority (ionice -c1), otherwise T
     #[arg(long, value_name = "CLASS", default_value = "auto")]
     pub class: ClassChoice,
-    /// Request queues of the disk, of which a machine may use fewer [default: 64]
+    /// Largest number of request queues [default: 64]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
-    /// The disk's serial number in the guest, of at most 20 bytes [default: 16 hexadecimal digits
-    /// that follow from the namespace's NGUID, EUI-64 or UUID, or from the file]
+    /// Serial number of the disk in the guest, up to 20 bytes [default: 16 hexadecimal digits derived
+    /// from the NGUID, EUI-64 or UUID of the namespace, or from the file]
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
     #[command(flatten)]
@@ -455,12 +461,12 @@ impl AttachVhostArgs {
     }
 }
 
-/// Make the device a block device
+/// Create a block device /dev/ublkbN through ublk
 ///
-/// Makes /dev/ublkbN by the kernel's driver ublk_drv (Linux 6.5 or newer), which takes root. Says
-/// "ready" with its path, and serves until SIGTERM or SIGINT. While the block device is open the first
-/// signal only says so, and it ends when it is closed; the second removes it all the same. After a crash requests wait until it
-/// is started again with the same --id, which carries them out.
+/// Needs root and the kernel module ublk_drv (Linux 6.5 or later). Prints "ready" and the path, then
+/// serves until SIGTERM or SIGINT. If the block device is open, the first signal waits for close; the
+/// second forces removal. After a crash, requests wait until the command is started again with the
+/// same --id, which completes them.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   modprobe ublk_drv
@@ -468,17 +474,17 @@ impl AttachVhostArgs {
   mkfs.ext4 /dev/ublkb0
   fio --name=a --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --rw=randread --bs=4k
 
-Exit codes: 0 detached, 1 ended while in use or with requests given up, 2 an error")]
+Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
 pub struct AttachUblkArgs {
     #[command(flatten)]
     pub source: SourceArgs,
-    /// The N of /dev/ublkbN, also of one that waits for a server [default: a free one]
+    /// Number N of /dev/ublkbN; an existing one is recovered [default: first free]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..1 << 20))]
     pub id: Option<u32>,
     /// Class of the requests: L (latency) or T (throughput)
     #[arg(long, value_name = "CLASS", default_value = "T")]
     pub class: Class,
-    /// Queues of the block device [default: one for each processor of --cores]
+    /// Queues of the block device [default: one per CPU of --cores]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
     #[command(flatten)]
@@ -504,11 +510,11 @@ fn awaited_path(text: &str) -> Result<PathSpec, PathError> {
     text.parse::<PathSpec>()?.for_awaited()
 }
 
-/// Reads a list of one processor.
+/// Parses a list of one CPU.
 fn one_core(text: &str) -> Result<u32, String> {
     match text.parse::<Cores>()?.0[..] {
         [core] => Ok(core),
-        _ => Err("one thread serves the files: name one processor".to_owned()),
+        _ => Err("one thread serves the files; name a single CPU".to_owned()),
     }
 }
 

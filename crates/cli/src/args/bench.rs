@@ -17,24 +17,25 @@ use switch::knobs::Preset;
 use switch::read_ahead::WINDOW_PAGES_MAX;
 use switch::{PathRules, PathSpec, ReadAheadRules};
 
-/// Load a target or a local device, and measure it
+/// Measure a target or local device with a synthetic load
 ///
-/// Each --app is a number of threads that do the same: NAME:KEY=VALUE,... with the keys
+/// Each --app describes a group of identical threads: NAME:KEY=VALUE,... with these keys:
 ///
-///   rw      read, write, randread, randwrite, rw or randrw; the one that must be given
-///   bs      bytes of a request: a multiple of 512 up to 1m [4k]
-///   depth   requests that each thread keeps in flight [1]
-///   count   threads [1]
-///   cpu     the processor that each thread is pinned to [any]
-///   queues  connections of each thread [1]
-///   rate    requests per second of all threads: an open loop, in which latency counts from the
-///           intended start of a request [a closed loop]
-///   pace    even, or poisson: starts of requests that know nothing of each other [even]
-///   mix     percent of reads of rw and randrw [50]
-///   journal blocks before each commit of threads that only write, as a file system with a journal
-///           does: they complete, a Flush, then a durable write [no commits]
-///   class   L (must finish soon), T (wants bytes per second and may wait), or ioprio: what the
-///           thread's I/O priority says, also when that changes (ionice -c1: L; else T) [T]
+///   rw      read, write, randread, randwrite, rw or randrw (required)
+///   bs      request size in bytes: a multiple of 512 up to 1m [4k]
+///   depth   requests in flight per thread [1]
+///   count   number of threads [1]
+///   cpu     CPU that the threads are pinned to [any]
+///   queues  connections per thread [1]
+///   rate    requests per second of all threads together, sent at fixed times (open loop); latency
+///           counts from the intended start [none: closed loop]
+///   pace    arrivals with rate: even, or poisson (random, independent) [even]
+///   mix     percentage of reads of rw and randrw [50]
+///   journal writes per commit, as in a journaling file system: after this many writes the thread
+///           waits for them, flushes, and does one durable write; for rw=write or randwrite
+///           [no commits]
+///   class   L (latency), T (throughput), or ioprio: L while the thread has a real-time I/O
+///           priority (ionice -c1), else T [T]
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = "Examples:
@@ -45,108 +46,115 @@ use switch::{PathRules, PathSpec, ReadAheadRules};
       --app 'b:rw=randread,bs=64k,depth=32,class=T,cpu=1'
   switchyard bench --target 127.0.0.1:4420 --processes \\
       --app 'l:rw=randread,class=L' --app 't:rw=randread,bs=64k,depth=16,class=T'
-  switchyard bench --target 127.0.0.1:4420 --hosts 100 \
+  switchyard bench --target 127.0.0.1:4420 --hosts 100 \\
       --app 'many:rw=randread,bs=1k,queues=10,depth=256,rate=50000,pace=poisson'
   switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,depth=64' \\
       --knob-at 5:doorbell=immediate --knob-at 8:doorbell=adaptive
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench --target 127.0.0.1:4420 --cache 256M --app 'a:rw=read,bs=4k'
 
-Exit codes: 0 done, 1 requests failed or had no answer, or data differed, 2 an error. Ctrl-C ends
-early with what was measured until then.")]
+Exit codes: 0 success; 1 failed or unanswered requests, or data mismatch; 2 error
+Ctrl-C stops early and prints the results so far.")]
 #[command(mut_args = |arg| for_target(arg, &["device"]))]
 #[command(group = ArgGroup::new("loaded").required(true).args(["target", "device"]))]
 pub struct LoadArgs {
-    /// The NVMe/TCP target: HOST:PORT
+    /// Address of the NVMe/TCP target: HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub target: Option<String>,
-    /// The subsystem's name
+    /// NQN of the subsystem
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
     pub nqn: String,
-    /// The namespace's identifier
+    /// Namespace ID
     #[arg(long, value_name = "NSID", default_value_t = 1)]
     pub nsid: u32,
-    /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE, dram-ssd:SIZE, file:PATH or vhost:SOCKET
+    /// Local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE, dram-ssd:SIZE, file:PATH or vhost:SOCKET
     ///
-    /// vhost:SOCKET is the disk of a vhost-user back end, such as one of `switchyard attach vhost`;
-    /// it is told the app's class; without class=, threads with a real-time I/O priority (ionice -c1)
-    /// ask for latency.
-    /// A profile may take longer than it is made for, for each command and each page of 4 KiB:
-    /// dram-ssd+5us, dram-ssd+5us+20us.
+    /// vhost:SOCKET is the disk of a vhost-user back end, such as `switchyard attach vhost`. It
+    /// receives the app's class; without class=, threads with a real-time I/O priority (ionice -c1)
+    /// are L. A flash profile takes extra latency per command and per 4 KiB page:
+    /// dram-ssd+5us:1G, dram-ssd+5us+20us:1G.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<LoadedDevice>,
-    /// Logical block of the local device: 512 or 4096 bytes [default: 4096]
+    /// Logical block size of the local device: 512 or 4096 [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = block_size, conflicts_with = "target")]
     pub block_size: Option<BlockSize>,
-    /// An application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]
+    /// Application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
-    /// Measure for so many seconds
+    /// Measured time
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// Run for so many seconds before
+    /// Warm-up before measuring
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub warmup: Duration,
-    /// Check that what is read is what was written; OVERWRITES THE DEVICE where apps write
+    /// Verify read data against written data; apps that write OVERWRITE THE DEVICE
     ///
-    /// Each thread gets a part of the device of its own. Every block that it writes carries
-    /// content that follows from its address and the write's number; reads of such blocks are
-    /// compared, and at the end everything that was written is read back.
+    /// Each thread uses its own part of the device. The content of a block is derived from its
+    /// address and the number of the write. Reads of written blocks are compared, and at the end
+    /// all written blocks are read back.
     #[arg(long)]
     pub verify: bool,
-    /// Write the whole device once before the start; OVERWRITES THE DEVICE
+    /// Write the whole device once before the warm-up; OVERWRITES THE DEVICE
     ///
-    /// Memory and sparse files that were never written read as zeroes from a single page, which
-    /// is faster than data.
+    /// RAM and sparse files that were never written read as zeroes from a single page, faster than
+    /// real data.
     #[arg(long)]
     pub prefill: bool,
-    /// Fixes the order of requests
+    /// Seed of the random addresses and arrivals
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Connections that the apps use [default: own; switched with a --baseline other than poll, and
-    /// with apps of both classes]
-    ///
-    /// With their own every thread has connections to itself and serves them alone.
-    /// Switched, all threads share one connection for each core and class, as the threads of one
-    /// large application do.
-    #[arg(long, value_enum, value_name = "WHOSE")]
+    /// Connections of the apps [default: own; switched with a --baseline other than poll or
+    /// poll-priority, and with apps of both classes]
+    #[arg(long, value_enum, value_name = "OWNER")]
     pub lanes: Option<Lanes>,
-    /// The I/O path that all apps share: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q, and
-    /// its parameters, as atm:unplug_threshold=8,unplug_delay_us=500,table_entries=64,handover_us=1000
+    /// I/O path that all apps share, such as stm or atm:unplug_threshold=8,unplug_delay_us=500
     ///
-    /// Without one, each thread sends its requests itself and waits as --baseline says. With one,
-    /// threads that wait for another one's work sleep. The parameters: requests that unplug a queue
-    /// [32]; the longest time for which it is plugged [1000]; the most requests of one batch [1024];
-    /// the time after which a queue is taken over from a thread that does not run [1000].
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["lanes", "hosts"])]
+    ///   stm, htm, vfs_htm, 2q  merge concurrent requests into one command
+    ///   atm                    merges writes
+    ///   interrupt, poll        merge adjacent blocks
+    ///   sync                   no merging
+    ///
+    /// Parameters:
+    ///
+    ///   unplug_threshold  requests that release a plugged queue [32]
+    ///   unplug_delay_us   longest time that a queue stays plugged [1000]
+    ///   table_entries     most requests per command [1024]
+    ///   handover_us       time after which the queue of a preempted thread is taken over [1000]
+    ///
+    /// Without --path, each thread sends its own requests.
+    #[arg(
+        long,
+        value_name = "PATH",
+        verbatim_doc_comment,
+        conflicts_with_all = ["lanes", "hosts"]
+    )]
     pub path: Option<PathSpec>,
-    /// A write-back cache of so many bytes that all apps share: 1M to 1T
+    /// Size of a write-back cache that all apps share: 1M to 1T [default: no cache]
     ///
-    /// With --path it lies above the path. Writes complete when they are in the cache; at the end
-    /// of the run all of them are written to the device.
+    /// The cache is above --path. Writes complete in the cache; dirty pages are written to the device
+    /// at the end of the run.
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["lanes", "hosts"])]
     pub cache: Option<Size>,
-    /// Age at which a dirty page of the cache is written back, in milliseconds [default: 5000]
+    /// Age at which the cache writes back a dirty page [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "cache")]
     pub dirty_expire: Option<u64>,
     /// Largest read-ahead window of the cache, in pages of 4 KiB; 0 turns read-ahead off [default: 32]
     ///
-    /// A sequential stream's window begins with 4 pages and doubles up to this.
+    /// The window of a sequential stream starts at 4 pages and doubles up to this value.
     #[arg(long, value_name = "PAGES", requires = "cache")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=i64::from(WINDOW_PAGES_MAX)))]
     pub read_ahead: Option<u32>,
-    /// Let the cache take a read for sequential also if the page before it is cached
+    /// Treat a read as sequential if the preceding page is in the cache
     ///
-    /// Random reads that lie close together then look sequential, and the device reads pages ahead
-    /// that no app asks for. The paths vfs_htm and 2q are those without it, and refuse it.
+    /// Random reads that are close together then cause useless read-ahead. Not possible with the
+    /// paths vfs_htm and 2q.
     #[arg(long, requires = "cache")]
     pub context_look_up: bool,
-    /// Load the target as so many hosts, each with connections of its own
+    /// Number of emulated hosts, each with its own connections
     ///
-    /// Requests go by each in turn, and every connection is tried before the start. The hosts'
-    /// names are that of --host-nqn with a number behind it, from 0 on, so that a target can tell
-    /// their tenants apart. Of several hosts each thread has connections of its own, also with
-    /// apps of both classes.
+    /// Threads use the hosts round-robin. All connections are tested before the warm-up. The host
+    /// NQNs are --host-nqn followed by a number from 0, so they can belong to different tenants.
+    /// More than one host implies --lanes own.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -155,18 +163,19 @@ pub struct LoadArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(load::limits::HOSTS_MAX)))]
     pub hosts: u32,
-    /// Run every app in a process of its own: they share nothing but the kernel
+    /// Run each app in its own process
     #[arg(long)]
     pub processes: bool,
-    /// Load only this app, led by another process.
+    /// Run only this app, under control of another process.
     #[arg(long, hide = true, value_name = "INDEX", requires = "processes")]
     pub follower: Option<usize>,
     #[command(flatten)]
     pub switch: SwitchArgs,
-    /// Turn a knob of the switchboard after so many seconds of the measured time (repeatable)
+    /// Change a switch parameter of the host during the measurement, such as
+    /// 5:doorbell=immediate after 5 s (repeatable)
     ///
-    /// Those of the same time are turned together. Needs switched lanes, which have these knobs; the
-    /// target's are turned by `switchyard switch set`. The report says what was turned, and when.
+    /// Changes of the same time apply together. Needs --lanes switched. Parameters of the target
+    /// are changed with `switchyard switch set`. The report lists the changes.
     #[arg(long = "knob-at", value_name = "SECONDS:KEY=VALUE")]
     pub knob_turns: Vec<KnobTurn>,
     #[command(flatten)]
@@ -174,8 +183,8 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// Returns true if the apps share the lanes of a switchboard: where that is said, where a
-    /// baseline other than polling is, and where apps of both classes load one target.
+    /// Returns true if the apps share the lanes of a switchboard: with `--lanes switched`, with a
+    /// baseline other than polling, and with apps of both classes on one target.
     pub fn is_switched(&self) -> bool {
         let polls = |preset| matches!(preset, Preset::Poll | Preset::PollWithPriority);
         let mut classes = self.apps.iter().filter_map(|app| app.class);
@@ -217,7 +226,7 @@ impl LoadArgs {
     /// Returns the I/O path and its parameters.
     ///
     /// # Errors
-    /// Parameters that have no effect on what the apps ask for.
+    /// Parameters without effect on the requests of the apps.
     pub fn path(&self) -> anyhow::Result<Option<(switch::Path, PathRules)>> {
         let path = match self.path {
             Some(path) if self.cache.is_none() => Some(path.for_awaited().context("--path")?),
@@ -227,19 +236,19 @@ impl LoadArgs {
     }
 }
 
-/// Connections that apps use.
+/// Owner of the connections of apps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Lanes {
-    /// Each thread its own.
+    /// Each thread has its own connections
     Own,
-    /// Those of a switchboard, one for each core and class.
+    /// All threads share one connection per core and class, as in one multi-threaded application
     Switched,
 }
 
-/// A device that is loaded without a target.
+/// A device on this machine that is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadedDevice {
-    /// One that this process makes.
+    /// A device that this process opens.
     Local(DeviceKind),
     /// The disk of a vhost-user back end, at its socket.
     Vhost(PathBuf),
@@ -264,7 +273,6 @@ impl FromStr for LoadedDevice {
 mod tests {
     use super::*;
 
-    /// They were taken and had no effect.
     #[test]
     fn flags_for_a_target_are_refused_beside_a_local_device() {
         #[derive(Debug, clap::Parser)]

@@ -10,16 +10,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Find out what requests cost on a device, and how late its reads are at each load
+/// Measure a device's cost model and latency curve
 ///
-/// Loads the device with requests that arrive independently of each other, at several shares of
-/// reads and several sizes, each ever faster until reads come late. From that come the price of a
-/// write in reads, the price of a read while nothing is written, and the latency of reads at each
-/// rate of tokens (1 token: a 4 KiB read beside writes): the model by which a target admits and
-/// holds back tenants. Where the measurements contradict each other there is no model.
+/// The model has the cost of a write, the cost of a read while there are no writes, and the read
+/// latency at each rate of tokens. 1 token is the cost of a 4 KiB read in a mix with writes. A
+/// target needs the model to admit SLOs and to limit tenants to their rates.
 ///
-/// Nothing is written to what holds data (a file, a block device, a target) unless --destructive
-/// allows it.
+/// The command runs Poisson loads with several read percentages and request sizes, and raises the
+/// rate of each until the device is saturated. It fails if the measurements contradict each other.
+///
+/// A file, block device or target is only read, unless --destructive is given.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard calibrate flash:A:1G --virtual --output a.toml
@@ -29,90 +29,88 @@ use std::time::Duration;
   switchyard calibrate --target 127.0.0.1:4420 --destructive --json
   switchyard calibrate --live nvme1 --share 10 --output nvme1n1.toml
 
-Exit codes: 0 there is a model, 2 an error, or measurements that are no model. Ctrl-C ends without
-one.")]
+Exit codes: 0 success, 2 error or contradictory measurements. Ctrl-C ends without a result.")]
 #[command(mut_args = for_subject)]
 #[command(group = ArgGroup::new("calibrated").required(true).args(["device", "target", "live"]))]
 pub struct CalibrateDeviceArgs {
-    /// The device: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
+    /// Local device: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
     #[arg(value_name = "DEVICE")]
     pub device: Option<NamedDevice>,
-    /// Instead, a namespace of an NVMe/TCP target: HOST:PORT
+    /// Calibrate a namespace of this NVMe/TCP target instead: HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub target: Option<String>,
-    /// Instead, a device of a running target while it serves, by its name there
+    /// Recalibrate a device of a running target, by its name there, while it serves tenants
     ///
-    /// The target reads at random, ever faster up to a share of the device's rate and back; its
-    /// reads pay like a best-effort tenant's requests, so no promise waits for them. How late they
-    /// are beside the tenants' requests is the newer part of the curve, in force when this ends; the
-    /// prices and all rates that were not seen stay. Measurements that contradict each other
-    /// change nothing. Ctrl-C cancels.
+    /// The target issues random reads at a rising and falling rate, up to --share of the device's
+    /// rate, as a best-effort tenant, so they do not delay tenants with an SLO. Their latencies
+    /// replace the curve at the rates that were measured, when the command ends. Costs and the rest
+    /// of the curve stay. Contradictory measurements change nothing. Ctrl-C cancels.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["virtual_time", "destructive",
         "write_cost", "read_only_cost", "quick", "precondition"])]
     pub live: Option<String>,
-    /// With --live: the most of the device's token rate that is spent, in percent
+    /// With --live: limit of the load, in percent of the device's token rate
     #[arg(long, value_name = "PERCENT", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub share: u32,
     #[command(flatten)]
     pub api: ApiArgs,
-    /// The subsystem's name
+    /// NQN of the subsystem
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
     pub nqn: String,
-    /// The namespace's identifier
+    /// Namespace ID
     #[arg(long, value_name = "NSID", default_value_t = 1)]
     pub nsid: u32,
-    /// Logical block of a local device: 512 or 4096 bytes
+    /// Logical block size of a local device: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value = "512", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// In virtual time, for emulated flash: the same numbers on every machine
+    /// Simulate emulated flash in virtual time: same result on every machine
     #[arg(long = "virtual", conflicts_with_all = ["target", "destructive"])]
     pub virtual_time: bool,
-    /// Write to a device that holds data; OVERWRITES ALL OF IT
+    /// Allow writes to a file, block device or target; OVERWRITES ALL ITS DATA
     #[arg(long)]
     pub destructive: bool,
-    /// Price of a write, in 4 KiB reads; measured where this is not given
+    /// Cost of a 4 KiB write, in tokens [default: measured]
     #[arg(long, value_name = "TOKENS")]
     pub write_cost: Option<Tokens>,
-    /// Price of a read while nothing is written, in tokens; measured where this is not given and
-    /// writing is allowed [default otherwise: 1]
+    /// Cost of a 4 KiB read while there are no writes, in tokens [default: measured; 1 if writes
+    /// are not allowed]
     #[arg(long, value_name = "TOKENS")]
     pub read_only_cost: Option<Tokens>,
-    /// Fewer loads, shorter: to look at, not to rely on
+    /// Fewer and shorter loads: a quick, inaccurate result
     #[arg(long)]
     pub quick: bool,
-    /// Measure each load for so many seconds [default: 2; quick: 0.3]; with --live, all of them
-    /// [default: 30]
+    /// Measured time of each load [default: 2; with --quick: 0.3]; with --live, of all loads
+    /// together [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = measured_seconds, conflicts_with = "virtual_time")]
     pub seconds: Option<Duration>,
-    /// Requests of each load in virtual time [default: 100000; quick: 20000]
+    /// With --virtual: requests of each load [default: 100000; with --quick: 20000]
     #[arg(long, value_name = "NUMBER", requires = "virtual_time")]
     #[arg(value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     pub requests: Option<u64>,
-    /// Write at random for so many seconds before, once the device is full [default: 30; quick: 2;
-    /// 0 for memory and emulated flash]
+    /// Time of random writes before measuring, after the device is filled once [default: 30; with
+    /// --quick: 2; 0 for RAM and emulated flash]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub precondition: Option<Duration>,
-    /// Threads that read, and as many that write
+    /// Number of reading threads, and of writing threads
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: u32,
-    /// Connections of each thread to a target
+    /// Connections per thread to a target
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: u16,
-    /// Fixes the order of requests
+    /// Seed of the random addresses and arrivals
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Write the model here, as TOML
+    /// File for the model (TOML), for the configuration key "model" of a device
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub host: HostArgs,
 }
 
-/// Makes an argument conflict with the subjects of a calibration of which it says nothing. A
-/// `requires` would not: see [`for_target`](super::for_target).
+/// Makes an argument conflict with the subjects of calibration to which it does not apply.
+/// `requires` would not work: see [`for_target`](super::for_target).
 fn for_subject(arg: Arg) -> Arg {
     let others: &[&str] = match arg.get_id().as_str() {
         "nqn" | "nsid" | "host_nqn" | "digests" | "queues" => &["device", "live"],
@@ -126,7 +124,7 @@ fn for_subject(arg: Arg) -> Arg {
     arg.conflicts_with_all(others)
 }
 
-/// A local device, and how the command line named it.
+/// A local device, and its text on the command line.
 #[derive(Clone, Debug)]
 pub struct NamedDevice {
     pub name: String,
@@ -144,7 +142,7 @@ impl FromStr for NamedDevice {
     }
 }
 
-/// A price: a number of tokens, to thousandths.
+/// A cost in tokens, with a resolution of 0.001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens(pub Price);
 
@@ -157,7 +155,7 @@ impl FromStr for Tokens {
         reason = "saturates, and is checked"
     )]
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write a number of tokens, like 10 or 0.5".to_owned();
+        let form = || "use a number of tokens, such as 10 or 0.5".to_owned();
         let tokens: f64 = text.parse().map_err(|_| form())?;
         if !tokens.is_finite() {
             return Err(form());
@@ -172,7 +170,6 @@ mod tests {
     use super::*;
     use clap::error::ErrorKind;
 
-    /// They were taken and had no effect.
     #[test]
     fn flags_that_say_nothing_of_the_subject_are_refused() {
         #[derive(Debug, clap::Parser)]

@@ -4,12 +4,12 @@ use super::ApiArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// See, save and compare the configuration of a running target
+/// Show, save, compare and apply the configuration of a running target
 ///
-/// The target must have been started with --api. What the interface and the other commands change
-/// counts at once; a target that was started with --state FILE keeps it over a restart, beside what
-/// its configuration file says. Where the file and the interface changed the same thing, neither
-/// wins: the target says so, and "save" or "apply" decides.
+/// The target must run with --api. Changes made through the API or by commands take effect at once.
+/// They survive a restart only if the target runs with --state FILE. If the configuration file and
+/// the API changed the same item, the target reports a conflict: keep the running value with
+/// "save", or the file's value with "apply".
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard config show
@@ -18,7 +18,7 @@ use std::path::PathBuf;
   switchyard config save /etc/switchyard.toml --force
   switchyard config apply /etc/switchyard.toml
 
-Exit codes: 0 done, or nothing differs; 1 something differs (diff); 2 an error")]
+Exit codes: 0 success, or no difference; 1 differences found (diff); 2 error")]
 #[command(mut_arg("api", |api| api.global(true)))]
 pub struct ConfigArgs {
     #[command(subcommand)]
@@ -29,26 +29,26 @@ pub struct ConfigArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print the configuration in force, as a file that serve --config reads
+    /// Print the running configuration as TOML, as `serve --config` reads it
     Show,
-    /// Write the configuration in force to a file, in one step; comments are not kept
+    /// Write the running configuration to a file atomically; comments in the file are lost
     Save {
-        /// The file
+        /// File to write
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Replace a file that is there
+        /// Replace an existing file
         #[arg(long)]
         force: bool,
     },
-    /// List what is in force otherwise than a file says, also what needs a restart
+    /// Compare the running configuration with a file; marks changes that need a restart
     Diff {
-        /// The file [default: the target's own, as it was last put in force]
+        /// File to compare with [default: the target's configuration file, as last applied]
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Put a file in force as it is; what the interface changed before is undone
+    /// Apply a file to the running target; reverts changes made through the API
     Apply {
-        /// The file
+        /// File to apply
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },

@@ -3,17 +3,16 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// Pages in section 1, one for each command, made from what `--help` says.
+/// Write the manual pages of all commands
 #[derive(Args, Debug)]
 #[command(after_long_help = concat!(
     "Examples:\n",
-    "  switchyard man /usr/local/share/man/man1      then: man switchyard-attach-nbd\n",
+    "  switchyard man /usr/local/share/man/man1 && man switchyard-attach-nbd\n",
     "  switchyard man . && man ./switchyard-serve.1\n",
     "\n",
-    "Exit codes: 0 done, 2 an error",
+    "Exit codes: 0 success, 2 error",
 ))]
 pub struct ManArgs {
-    /// The directory for the pages, which is made if it is missing; pages of the same names are
-    /// replaced
+    /// Directory for the pages, created if missing; existing pages are replaced
     pub directory: PathBuf,
 }

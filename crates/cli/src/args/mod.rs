@@ -33,15 +33,15 @@ use cli::common::{Common, share_examples};
 #[command(name = "switchyard", version, propagate_version = true)]
 #[command(after_help = concat!(
     "Examples:\n",
-    "  switchyard serve                              share 1 GiB of memory at 127.0.0.1:4420\n",
-    "  switchyard discover 127.0.0.1:4420            what is offered there?\n",
+    "  switchyard serve                              share 1 GiB of RAM at 127.0.0.1:4420\n",
+    "  switchyard discover 127.0.0.1:4420            list its subsystems\n",
     "  switchyard bench --target 127.0.0.1:4420 \\\n",
-    "      --app 'a:rw=randread,bs=4k,depth=32'      how fast is it?\n",
+    "      --app 'a:rw=randread,bs=4k,depth=32'      measure its 4 KiB random reads\n",
     "\n",
     "Exit codes:\n",
-    "  0  done\n",
-    "  1  a negative result: nothing found, data differed, requests failed\n",
-    "  2  an error: the message on stderr says what to do",
+    "  0  success\n",
+    "  1  negative result: nothing found, data mismatch, failed requests\n",
+    "  2  error: the message on stderr names the cause and the remedy",
 ))]
 #[command(mut_subcommands = share_examples)]
 pub struct Cli {
@@ -51,43 +51,29 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The commands; each has its help in the documentation of its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Share block devices over NVMe/TCP
     Serve(ServeArgs),
-    /// List what a discovery controller offers
     Discover(DiscoverArgs),
-    /// Show a subsystem's controller and namespaces
     Identify(IdentifyArgs),
-    /// Copy a namespace, or a part of it, to a file or stdout
     Read(ReadArgs),
-    /// Copy a file or stdin to a namespace
     Write(WriteArgs),
-    /// Give unmodified applications a device
     Attach(AttachArgs),
-    /// List the attachments of a running attach process
     Attachments(AttachmentsArgs),
-    /// Detach a device of a running attach process
     Detach(DetachArgs),
-    /// Load a target or a local device, and measure it
     Bench(LoadArgs),
-    /// Find out what requests cost on a device, and how late its reads are at each load
     Calibrate(CalibrateDeviceArgs),
-    /// See, save and compare the configuration of a running target
     Config(ConfigArgs),
-    /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
-    /// See and change the tenants of a running target
     Tenant(TenantArgs),
-    /// Watch a running target: tenants, cores, namespaces and queues
     Top(TopArgs),
-    /// Write the manual pages of all commands
     Man(ManArgs),
 }
 
-/// Makes an argument conflict with `local`, the arguments that name a device of this machine, if it
-/// says something of a target. A `requires = "target"` would not: clap waives what an argument of the
-/// same group excludes.
+/// Makes an argument that applies only to a target conflict with `local`, the arguments that name a
+/// local device. `requires = "target"` would not: clap ignores a requirement that conflicts with
+/// another argument of the same group.
 fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
     let flags = ["nqn", "nsid", "io_timeout", "host_nqn", "digests"];
     match flags.contains(&arg.get_id().as_str()) {
@@ -96,12 +82,12 @@ fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
     }
 }
 
-/// A block size on the command line.
+/// Parses a block size.
 ///
 /// # Errors
-/// What would be right.
+/// The valid sizes.
 pub fn block_size(text: &str) -> Result<control::model::BlockSize, String> {
-    let bytes: u64 = text.parse().map_err(|_| "write 512 or 4096".to_owned())?;
+    let bytes: u64 = text.parse().map_err(|_| "use 512 or 4096".to_owned())?;
     control::model::BlockSize::try_from(bytes).map_err(|error| error.to_string())
 }
 
@@ -115,7 +101,6 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The documentation promises it, and those below `tenant` and others had none.
     #[test]
     fn every_command_has_examples_and_exit_codes() {
         fn check(command: &clap::Command) {

@@ -10,11 +10,13 @@ use std::path::PathBuf;
 
 /// Share block devices over NVMe/TCP
 ///
-/// Without arguments it shares 1 GiB of memory with any host on this machine, as namespace 1 of
-/// nqn.2026-11.io.switchyard:default at 127.0.0.1:4420. When it is ready it prints a line
-/// "listening on ADDRESS:PORT" for each address, then what it shares. SIGTERM and SIGINT let
-/// commands under way finish and end it; SIGHUP applies what changed in the configuration file, and
-/// leaves what the interface changed.
+/// Default without arguments: 1 GiB of RAM as namespace 1 of nqn.2026-11.io.switchyard:default at
+/// 127.0.0.1:4420, open to every host on this machine. Other devices become namespaces 1, 2, ... in
+/// the order of the command line. When ready, the target prints "listening on ADDRESS:PORT" for each
+/// address and then the list of subsystems and namespaces.
+///
+/// SIGTERM, SIGINT: finish outstanding commands, then exit. SIGHUP: apply the changes of the
+/// configuration file; changes made through the API stay.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard serve
@@ -25,66 +27,66 @@ use std::path::PathBuf;
   switchyard serve --api unix:/run/switchyard/api.sock
   switchyard serve --config /etc/switchyard.toml --state /var/lib/switchyard/state.json
 
-Exit codes: 0 drained and ended; 1 ended, but commands that a device did not answer within 10 s
-were given up, or a device did not take what its cache had; 2 an error")]
+Exit codes: 0 all commands finished; 1 a device left commands unfinished for 10 s, or its cache
+could not be written back; 2 error")]
 pub struct ServeArgs {
-    /// Take everything from this TOML file; the only way to serve other machines
+    /// Configuration file (TOML); required to listen on other addresses than loopback
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "listen", "ram", "file", "null", "flash", "block_size", "cores", "poll", "baseline",
         "knobs", "api", "api_socket_mode", "api_socket_group",
     ])]
     pub config: Option<PathBuf>,
-    /// Listen here (repeatable); port 0 takes a free one [default: 127.0.0.1:4420]
+    /// Address to listen on (repeatable); port 0 picks a free port [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: Vec<SocketAddr>,
-    /// Share memory of this size, such as 1G (repeatable)
+    /// Share a RAM device of this size, such as 1G (repeatable)
     #[arg(long, value_name = "SIZE", value_parser = device::ram)]
     pub ram: Vec<DeviceKind>,
     /// Share a file or block device (repeatable)
     #[arg(long, value_name = "PATH", value_parser = device::file())]
     pub file: Vec<DeviceKind>,
-    /// Share a device of this size that forgets writes and reads as zeroes (repeatable)
+    /// Share a null device of this size: discards writes, reads zeroes (repeatable)
     #[arg(long, value_name = "SIZE", value_parser = device::null)]
     pub null: Vec<DeviceKind>,
-    /// Share memory that is as slow as a flash device, such as A/8:1G (repeatable)
+    /// Share RAM with the latency of a flash device, such as A/8:1G (repeatable)
     ///
-    /// A, B and C are whole devices, in which writes make reads late; A/8 has an eighth of A's
-    /// dies. dram-ssd takes 7 µs.
+    /// Profiles A, B and C are SSDs in which writes delay reads; A/8 is A with an eighth of the
+    /// dies. dram-ssd takes 7 µs per command.
     #[arg(long, value_name = "PROFILE:SIZE", value_parser = device::flash)]
     pub flash: Vec<DeviceKind>,
-    /// Logical block of the shared devices: 512 or 4096 bytes
+    /// Logical block size of the shared devices: 512 or 4096
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Processors to run on, such as 0-3 or 0,2 [default: all that this process may use]
+    /// CPUs to run on, one thread each, such as 0-3 or 0,2 [default: all CPUs of the process]
     #[arg(long, value_name = "LIST")]
     pub cores: Option<Cores>,
     #[command(flatten)]
     pub switch: SwitchArgs,
-    /// Serve the HTTP interface and metrics here: unix:/PATH, such as unix:/run/switchyard/api.sock
+    /// Address of the HTTP API and Prometheus metrics: unix:/PATH or 127.0.0.1:PORT [default: none]
     ///
-    /// Only the owner of the process may open it, unless --api-socket-mode or --api-socket-group is
-    /// given. 127.0.0.1:PORT is possible too; requests must
-    /// then show the token that the target finds in the environment: SWITCHYARD_API_TOKEN, or the
-    /// file that SWITCHYARD_API_TOKEN_FILE names.
+    /// A Unix socket is accessible to the owner of the process only, unless --api-socket-mode or
+    /// --api-socket-group is given. On 127.0.0.1:PORT clients need a bearer token: set
+    /// SWITCHYARD_API_TOKEN, or SWITCHYARD_API_TOKEN_FILE to the path of a file with it.
     #[arg(long, value_name = "ADDRESS")]
     pub api: Option<ApiAddress>,
-    /// Permission bits of the interface's Unix socket, in octal [default: 0600, or 0660 with
-    /// --api-socket-group]
+    /// Mode of the API's Unix socket, in octal [default: 0600, or 0660 with --api-socket-group]
     #[arg(long, value_name = "MODE", requires = "api")]
     pub api_socket_mode: Option<SocketMode>,
-    /// Group of the interface's Unix socket: a name of /etc/group, or a number
+    /// Group of the API's Unix socket: name from /etc/group, or number
     #[arg(long, value_name = "GROUP", requires = "api", value_parser = group_number)]
     pub api_socket_group: Option<u32>,
-    /// Keep what the interface changes in this file, and bring it back at the next start
+    /// State file: keeps changes made through the API over restarts
     ///
-    /// The configuration file counts too: what only one of the two changed is as that one says.
-    /// Where both changed the same thing the target does not start, and says what it is.
+    /// At start, changes of the configuration file and of the state file are merged: a change made
+    /// on one side only is kept. If both sides changed the same item, the target does not start
+    /// and names the item.
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Keep the process from what a target never does (repeatable, or a list)
+    /// Sandbox the process (repeatable, or a comma-separated list)
     ///
-    /// What is chosen must be possible on this machine. With "landlock", SIGHUP and the interface
-    /// reach no files but those that were named at the start, and those below device_folders.
+    /// Start fails if the kernel does not support the choice. With "landlock", devices added later
+    /// by SIGHUP or the API must be files named at start or below the folders of "device_folders"
+    /// in the configuration file.
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     pub confine: Vec<Confine>,
     /// End when standard input does, so that the target does not outlive the process that started
@@ -96,12 +98,12 @@ pub struct ServeArgs {
     pub devices: Vec<Device>,
 }
 
-/// A restriction by choice.
+/// An optional restriction of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Confine {
-    /// Only the files and folders that the configuration and the command line name
+    /// Allow only the files and folders named in the configuration and on the command line
     Landlock,
-    /// No programs, no mounts, no other system calls that a target never makes
+    /// Block system calls that a target never needs, such as execve and mount
     Seccomp,
 }
 
@@ -143,6 +145,6 @@ impl ServeArgs {
 /// Reads an address to listen on.
 fn listen(text: &str) -> Result<SocketAddr, String> {
     let what_to_do =
-        "it is no IP address with a port; write one, such as 127.0.0.1:4420 or [::1]:4420";
+        "not an IP address with a port; use, for example, 127.0.0.1:4420 or [::1]:4420";
     reactor::address::parse(text).map_err(|_| what_to_do.to_owned())
 }

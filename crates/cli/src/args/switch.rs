@@ -1,14 +1,15 @@
-//! The knobs of the switch on the command line.
+//! `switchyard switch`.
 
 use clap::{Args, Subcommand};
 use control::model::ApiAddress;
 use load::KnobChange;
 use switch::knobs::Preset;
 
-/// See and turn the knobs of a running target's switch
+/// Show and change switch parameters of a running target
 ///
-/// The target must have been started with --api. What is turned counts on every core when the
-/// command ends, while I/O runs; a target without --state forgets it when it ends.
+/// The switch decides the order, batching and core of requests. The target must run with --api.
+/// Changes are in effect on all cores when the command returns, without interrupting I/O. They are
+/// lost when the target exits, unless it runs with --state FILE.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard switch knobs
@@ -16,17 +17,17 @@ use switch::knobs::Preset;
   switchyard switch set prioritisation=off doorbell=fixed doorbell_delay_us=100
   switchyard switch preset linux --api 127.0.0.1:4421
 
-Exit codes: 0 done, 2 an error; where the target answered, nothing was turned")]
+Exit codes: 0 success, 2 error; after an error response of the target nothing has changed")]
 pub struct SwitchCommandArgs {
     #[command(subcommand)]
     pub command: SwitchCommand,
 }
 
-/// Address of the interface of a running target.
+/// Address of the API of a running target.
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// The target's HTTP interface: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN in the
-    /// environment (or SWITCHYARD_API_TOKEN_FILE, the name of a file that has it)
+    /// Address of the target's HTTP API: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN set (or
+    /// SWITCHYARD_API_TOKEN_FILE, the path of a file with the token)
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -37,24 +38,24 @@ pub struct ApiArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum SwitchCommand {
-    /// List everything that can be turned, with ranges and defaults
+    /// List all parameters with range, default and meaning
     Knobs,
-    /// Show where the knobs of a running target are, and what its switch did
+    /// Show the parameters and the counters of the switch
     Show {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Turn single knobs of a running target
+    /// Change single parameters
     Set {
-        /// Changes, as KEY=VALUE
+        /// Parameter and its new value (repeatable)
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = KnobChange::known)]
         changes: Vec<KnobChange>,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Turn all knobs of a running target: switchyard, linux, nvme-tcp, poll, ...
+    /// Set all parameters to a preset: switchyard, linux, nvme-tcp, poll, ...
     Preset {
-        /// The preset
+        /// Preset; `switchyard switch knobs` lists all
         #[arg(value_name = "NAME")]
         name: Preset,
         #[command(flatten)]

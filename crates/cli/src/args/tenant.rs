@@ -1,15 +1,19 @@
-//! The tenants of a running target on the command line.
+//! `switchyard tenant`.
 
 use super::switch::ApiArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use control::model::{Allow, BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
 
-/// See and change the tenants of a running target
+/// Show and change the tenants of a running target
 ///
-/// The target must have been started with --api. What is changed is in force on every core when
-/// the command ends, while I/O runs; a target without --state forgets it when it ends. A promise
-/// that a device cannot keep beside all others is refused, with the reason and what would be admitted.
+/// A tenant is a group of hosts with common access rights. It is either latency-critical, with an
+/// SLO (--iops and --latency-us), or best-effort, with a weight (--weight) in the spare capacity.
+/// The target refuses an SLO that a device cannot meet in addition to the SLOs of all other
+/// tenants, with the reason and an SLO that it would admit.
+///
+/// The target must run with --api. Changes are in effect on all cores when the command returns,
+/// without interrupting I/O. They are lost when the target exits, unless it runs with --state FILE.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard tenant list
@@ -23,7 +27,7 @@ use std::collections::BTreeSet;
   switchyard tenant remove backup
   switchyard tenant events --follow
 
-Exit codes: 0 done, 2 an error; where the target answered, nothing was changed")]
+Exit codes: 0 success, 2 error; after an error response of the target nothing has changed")]
 #[command(mut_arg("api", |api| api.global(true)))]
 pub struct TenantArgs {
     #[command(subcommand)]
@@ -34,39 +38,39 @@ pub struct TenantArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum TenantCommand {
-    /// List the tenants, with what each is promised and was served
+    /// List the tenants with their SLOs or weights, and their served rates
     List,
-    /// Show all that is known of a tenant
+    /// Show settings and statistics of a tenant
     Show {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
     /// Add a tenant
     Add {
-        /// Its name
+        /// Name of the tenant
         name: String,
         #[command(flatten)]
         change: TenantChange,
     },
-    /// Change a tenant; what is not named stays
+    /// Change a tenant; settings without an option stay as they are
     Set {
-        /// Its name
+        /// Name of the tenant
         name: String,
         #[command(flatten)]
         change: TenantChange,
     },
-    /// Show which tenants began, or ceased, to ask for more than they are promised
+    /// List SLO events: a tenant began or ceased to exceed the rate of its SLO
     Events {
-        /// Wait for further ones, until interrupted or the target ends
+        /// Wait for new events, until interrupted or the target exits
         #[arg(long)]
         follow: bool,
-        /// Only what came after the event of this number
+        /// Only events after the event of this number
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
     },
-    /// Set the default-tenant policy: serve or refuse hosts that belong to no declared tenant
+    /// Set the policy for hosts that belong to no tenant
     DefaultPolicy {
-        /// Serve them as the tenant "default", or refuse their connections
+        /// Policy for hosts that belong to no tenant
         #[arg(value_enum)]
         policy: DefaultTenantPolicy,
     },
@@ -76,97 +80,98 @@ pub enum TenantCommand {
         #[arg(value_enum)]
         policy: DefaultTenantPolicy,
     },
-    /// Remove a tenant; the default-tenant policy covers its hosts from then on
+    /// Remove a tenant; the default policy then applies to its hosts
     Remove {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
 }
 
-/// A criterion that a tenant stops naming.
+/// A match criterion that is removed from a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Whichever {
-    /// Hosts.
+    /// Any host NQN
     Host,
-    /// Networks.
+    /// Any network
     Network,
-    /// Subsystems.
+    /// Every subsystem
     Subsystem,
-    /// Namespaces.
+    /// Every namespace
     Namespace,
 }
 
-/// The treatment of hosts that belong to no declared tenant.
+/// The policy for hosts that belong to no tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DefaultTenantPolicy {
-    /// They are served as the tenant "default".
+    /// Serve them as the best-effort tenant "default"
     Serve,
-    /// They may not connect.
+    /// Refuse their connections
     Refuse,
 }
 
-/// The changed part of a tenant.
+/// The settings of a tenant that change.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TenantChange {
-    /// The NQN of one of its hosts (repeatable; replaces those before)
+    /// Host NQN (repeatable; replaces the list)
     #[arg(long = "host", value_name = "NQN")]
     pub hosts: Vec<String>,
-    /// A network from which these connect; their names count from no other one (repeatable;
-    /// replaces those before) [default: anywhere]
+    /// Accept these host NQNs only from this network, such as 192.0.2.0/24 (repeatable; replaces the
+    /// list) [default: any]
     ///
-    /// A host chooses its NQN itself; without this, any machine that reaches the target can claim
-    /// the same.
+    /// A host chooses its NQN itself: without this option, any machine that reaches the target can
+    /// claim it.
     #[arg(long = "network", value_name = "NETWORK")]
     pub networks: Vec<Network>,
-    /// A subsystem in which they are this tenant (repeatable; replaces those before) [default: all]
+    /// Subsystem in which the hosts belong to the tenant (repeatable; replaces the list) [default:
+    /// all]
     #[arg(long = "subsystem", value_name = "NQN")]
     pub subsystems: Vec<String>,
-    /// A namespace in which they are (repeatable; replaces those before) [default: all]
+    /// Namespace in which the hosts belong to the tenant (repeatable; replaces the list) [default:
+    /// all]
     #[arg(long = "namespace", value_name = "NSID")]
     pub namespaces: Vec<u32>,
-    /// Let it be whatever host, from anywhere, in every subsystem, or in every namespace
-    /// (repeatable)
+    /// Remove this match criterion (repeatable)
     #[arg(long, value_enum, value_name = "WHICH")]
     pub any: Vec<Whichever>,
-    /// Its permissions, exclusively: everything, nothing, or blocks (repeatable; replaces those
-    /// before) [default: everything]
+    /// Access rights: everything, nothing, or a block range (repeatable; replaces the list) [default:
+    /// everything]
     ///
-    /// Blocks are said in the words of a configuration: access=read, write or read_write, of
-    /// subsystem=NQN, namespace=NSID, first_block=BLOCK and blocks=NUMBER; what is omitted means
-    /// all. A command that names one block that is not permitted fails with Access Denied.
+    /// A block range is a comma-separated list of access=read, write or read_write, subsystem=NQN,
+    /// namespace=NSID, first_block=BLOCK and blocks=NUMBER. An omitted key means all. A command that
+    /// touches a block outside these ranges fails with Access Denied.
     #[arg(long = "allow", value_name = "WHAT")]
     pub allow: Vec<Allow>,
-    /// Best effort: its share of what is left, beside the weights of others; a tenant with a promise
-    /// becomes best effort only with --no-promise
+    /// Best-effort: weight in the spare capacity, relative to other tenants; a tenant with an SLO
+    /// also needs --no-promise
     #[arg(long, value_name = "N", conflicts_with_all = ["iops", "latency_us", "percentile",
         "read_percent", "request_size"])]
     pub weight: Option<u32>,
-    /// Take back what the tenant is promised: it is best effort from then on
+    /// Remove the SLO: the tenant becomes best-effort
     #[arg(long, conflicts_with_all = ["iops", "latency_us", "percentile", "read_percent",
         "request_size"])]
     pub no_promise: bool,
-    /// Latency-critical: requests a second
+    /// SLO: requests per second
     #[arg(long, value_name = "N")]
     pub iops: Option<u64>,
-    /// Latency-critical: the latency of reads in microseconds
+    /// SLO: read latency in microseconds
     #[arg(long, value_name = "US")]
     pub latency_us: Option<u64>,
-    /// Of how many reads it holds: p50, p95, p99 or p99.9 [default: p95]
+    /// SLO: percentile of reads that must meet --latency-us: p50, p95, p99 or p99.9 [default: p95]
     #[arg(long, value_name = "P", value_parser = percentile)]
     pub percentile: Option<Percentile>,
-    /// Of 100 requests, so many read [default: 100]
+    /// SLO: percentage of reads in the requests [default: 100]
     #[arg(long, value_name = "N")]
     pub read_percent: Option<u64>,
-    /// The size of a request [default: 4K]
+    /// SLO: request size [default: 4K]
     #[arg(long, value_name = "SIZE")]
     pub request_size: Option<Size>,
 }
 
 impl TenantChange {
-    /// Changes a tenant by what is named.
+    /// Applies the change to `tenant`.
     ///
     /// # Errors
-    /// A promise that lacks something, or words that contradict each other.
+    /// An incomplete SLO, or options that contradict each other.
     pub fn apply(&self, tenant: &mut Tenant) -> Result<(), String> {
         self.identify(tenant)?;
         if !self.allow.is_empty() {
@@ -178,8 +183,8 @@ impl TenantChange {
         if let Some(weight) = self.weight {
             if tenant.latency_critical.is_some() {
                 return Err(format!(
-                    "tenant {:?} has a promise, and a weight is for best effort; take the promise \
-                     back with --no-promise, or omit --weight",
+                    "tenant {:?} has an SLO, and --weight is for best-effort tenants; add \
+                     --no-promise to remove the SLO, or omit --weight",
                     tenant.name
                 ));
             }
@@ -213,7 +218,7 @@ impl TenantChange {
         )
     }
 
-    /// Changes what it is promised, where that is named.
+    /// Changes the SLO.
     fn promise(&self, tenant: &mut Tenant) -> Result<(), String> {
         let numbers = [self.iops, self.latency_us, self.read_percent];
         let names_none = numbers.iter().all(Option::is_none);
@@ -223,7 +228,7 @@ impl TenantChange {
         let before = tenant.latency_critical;
         let number =
             |named: Option<u64>, was: fn(LatencyCritical) -> u64| named.or(before.map(was));
-        let missing = |flag: &str| format!("a promise needs --{flag}, too");
+        let missing = |flag: &str| format!("an SLO also needs --{flag}");
         let percentile = self.percentile.or(before.map(|b| b.percentile));
         let request_size = self.request_size.or(before.map(|b| b.request_size));
         tenant.latency_critical = Some(LatencyCritical {
@@ -239,7 +244,7 @@ impl TenantChange {
     }
 }
 
-/// Puts what is named in the place of what was there; `any` leaves nothing.
+/// Replaces the list `before` by `named`; `any` empties it.
 fn replace<T: Ord + Clone>(
     before: &mut BTreeSet<T>,
     named: &[T],
@@ -248,7 +253,7 @@ fn replace<T: Ord + Clone>(
 ) -> Result<(), String> {
     if any && !named.is_empty() {
         return Err(format!(
-            "--any {flag} contradicts --{flag}; keep one of them"
+            "--any {flag} contradicts --{flag}; use one of them"
         ));
     }
     if any || !named.is_empty() {
@@ -263,7 +268,7 @@ fn percentile(text: &str) -> Result<Percentile, String> {
         "p95" => Ok(Percentile::P95),
         "p99" => Ok(Percentile::P99),
         "p99.9" => Ok(Percentile::P999),
-        _ => Err("write p50, p95, p99 or p99.9".to_owned()),
+        _ => Err("use p50, p95, p99 or p99.9".to_owned()),
     }
 }
 
@@ -288,17 +293,16 @@ mod tests {
             ..TenantChange::default()
         };
         faster.apply(&mut tenant).unwrap();
-        let promise = tenant.latency_critical.expect("a promise");
-        assert_eq!((promise.iops, promise.latency_us), (1000, 200));
+        let slo = tenant.latency_critical.expect("an SLO");
+        assert_eq!((slo.iops, slo.latency_us), (1000, 200));
         assert_eq!(tenant.hosts.len(), 1);
         let mut share = TenantChange {
             weight: Some(7),
             ..TenantChange::default()
         };
-        // It once took the promise back without a word.
         let error = share.apply(&mut tenant).unwrap_err();
         assert!(error.contains("--no-promise"), "{error}");
-        assert_eq!(tenant.latency_critical, Some(promise));
+        assert_eq!(tenant.latency_critical, Some(slo));
         share.no_promise = true;
         share.apply(&mut tenant).unwrap();
         assert_eq!(tenant.latency_critical, None);

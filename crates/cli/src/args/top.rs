@@ -4,21 +4,21 @@ use super::switch::ApiArgs;
 use clap::Args;
 use std::time::Duration;
 
-/// Watch a running target: tenants, cores, namespaces and queues
+/// Show live statistics of a running target: tenants, cores, namespaces and queues
 ///
-/// The target must have been started with --api. Of a process of `switchyard attach` with an
-/// interface it shows the attachments. Rates are differences between two looks, by the
-/// target's own clock. Latencies are bounds of histogram buckets, of what ended between the looks.
-/// A target that goes away is asked again until it is back.
+/// The target must run with --api. With the API of a running `switchyard attach`, top shows its
+/// attachments.
+/// Rates and latencies cover the time between two samples, by the target's clock. Latencies are
+/// upper bounds of histogram buckets. If the target stops, top retries until it is back.
 ///
-/// Where standard input or output is no terminal, and with --once or --json, it takes two looks,
-/// prints what was between them, and ends.
+/// With --once or --json, or if stdin or stdout is no terminal, top takes two samples, prints the
+/// statistics between them, and exits.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Keys:
-  Tab, Shift-Tab    next pane, pane before
-  Up, Down          scroll rows (Page Up, Page Down, Home, End: further)
+  Tab, Shift-Tab    next, previous pane
+  Up, Down          scroll rows (also Page Up, Page Down, Home, End)
   Left, Right       scroll columns
-  s, S              sort by the next column, or the one before
+  s, S              sort by the next, previous column
   q, Ctrl-C         quit
 
 Examples:
@@ -27,14 +27,14 @@ Examples:
   switchyard top --once | less -S
   switchyard top --json
 
-Exit codes: 0 done, 2 an error")]
+Exit codes: 0 success, 2 error")]
 pub struct TopArgs {
     #[command(flatten)]
     pub api: ApiArgs,
-    /// Time between two looks, 0.1 to 3600
+    /// Time between samples, 0.1 to 3600
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
-    /// Print once, as plain text, and end
+    /// Print once as plain text, then exit
     #[arg(long)]
     pub once: bool,
 }
@@ -44,7 +44,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     super::seconds(text)
         .ok()
         .filter(|interval| range.contains(interval))
-        .ok_or_else(|| "write seconds from 0.1 to 3600".to_owned())
+        .ok_or_else(|| "use 0.1 to 3600 seconds".to_owned())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Attaches, and detaches at a signal.
 ///
 /// # Errors
-/// A device or target that cannot be used, or an interface that cannot be offered.
+/// A device or target that cannot be opened, or an API address in use.
 pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     let origin = match (&args.kind, &args.config) {
         (Some(command), None) => {
@@ -26,8 +26,8 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
             read: attach_file::load,
             only: args.only.clone(),
         },
-        (Some(_), Some(_)) => bail!("--config FILE names the attachments; omit the kind"),
-        (None, None) => bail!("name a kind, or a file with --config FILE; see --help"),
+        (Some(_), Some(_)) => bail!("--config FILE defines the attachments; omit the kind"),
+        (None, None) => bail!("no kind given; use nbd, fuse, vhost, ublk, or --config FILE"),
     };
     let has_file = args.config.is_some();
     let reporter = Arc::new(Teller { output, has_file });
@@ -35,7 +35,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(orderly))
 }
 
-/// Tells of attachments on standard output.
+/// Prints attachments on standard output.
 #[derive(Debug)]
 struct Teller {
     output: Output,
@@ -70,7 +70,7 @@ impl Reporter for Teller {
     fn interface(&self, address: &ApiAddress) -> Result<()> {
         match self.output.json {
             true => Ok(()),
-            false => print(format_args!("interface at {address}\n")),
+            false => print(format_args!("API at {address}\n")),
         }
     }
 

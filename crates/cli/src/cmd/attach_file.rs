@@ -1,4 +1,4 @@
-//! The file of attachments: its keys are the flags of the command line, and read as those.
+//! The configuration file of attachments: its keys are the options of the command line.
 
 use crate::args::AttachCommand;
 use attach::File;
@@ -10,13 +10,13 @@ use frontend::{ClassRule, ClassRules};
 use std::error::Error as _;
 use std::path::Path;
 
-/// Kinds that know the process of a request.
+/// Kinds that can determine the process of a request.
 const KNOW_PROCESSES: [&str; 1] = ["fuse"];
 
-/// Reads and checks the file at `path`. Only where it `waits` may another process write to a pipe there.
+/// Reads and checks the file at `path`. If it is a pipe, waits for its writer only if `waits`.
 ///
 /// # Errors
-/// Every problem found, with file, line and key.
+/// All errors found, with file, line and key.
 pub fn load(path: &Path, waits: bool) -> Result<File, ConfigError> {
     checked(|kinds, words| attachments::load(path, waits, kinds, words))
 }
@@ -96,11 +96,15 @@ fn command_of(kinds: clap::Command, entry: &Entry) -> Result<AttachCommand, Vec<
             }
             (Some(Word::Text(text)), None) => last.push(text.clone()),
             (Some(_), _) => {
-                let expected = if is_switch { "true or false" } else { "a text" };
+                let expected = if is_switch {
+                    "true or false"
+                } else {
+                    "a string"
+                };
                 faults.push(Fault {
                     key: Some(key),
-                    error: "has a value of another type".to_owned(),
-                    what_to_do: format!("write {expected}"),
+                    error: "has a value of the wrong type".to_owned(),
+                    what_to_do: format!("use {expected}"),
                 });
             }
         }
@@ -133,8 +137,8 @@ fn fault(error: &clap::Error, kind: &clap::Command) -> Fault {
             },
             several => Fault {
                 key: None,
-                error: "lacks a key".to_owned(),
-                what_to_do: format!("write one of {}", several.join(", ")),
+                error: "a key is missing".to_owned(),
+                what_to_do: format!("add one of {}", several.join(", ")),
             },
         },
         ErrorKind::ArgumentConflict => {
@@ -142,7 +146,7 @@ fn fault(error: &clap::Error, kind: &clap::Command) -> Fault {
             Fault {
                 key,
                 error: format!("cannot be used with {}", others.join(", ")),
-                what_to_do: "keep one of them".to_owned(),
+                what_to_do: "remove one of them".to_owned(),
             }
         }
         _ => {
@@ -151,11 +155,8 @@ fn fault(error: &clap::Error, kind: &clap::Command) -> Fault {
             let reason = reason.filter(|_| allowed.is_empty());
             Fault {
                 key,
-                error: format!(
-                    "the text {:?} cannot stand here",
-                    text(ContextKind::InvalidValue)
-                ),
-                what_to_do: reason.unwrap_or_else(|| format!("write one of {allowed}")),
+                error: format!("invalid value {:?}", text(ContextKind::InvalidValue)),
+                what_to_do: reason.unwrap_or_else(|| format!("use one of {allowed}")),
             }
         }
     }
@@ -240,7 +241,6 @@ mod tests {
         );
     }
 
-    /// The key of the other kinds was refused.
     #[test]
     fn files_have_the_processor_of_the_other_kinds_and_that_of_earlier_versions() {
         let read_core = |line: &str| -> Result<Option<CoreId>, ConfigError> {
@@ -265,11 +265,11 @@ mod tests {
         for (keys, expected) in [
             (
                 "kind = \"nbd\"\nram = \"1M\"",
-                "attachments[0]: lacks a key; write one of socket, listen",
+                "attachments[0]: a key is missing; add one of socket, listen",
             ),
             (
                 "kind = \"nbd\"\nsocket = \"/s\"",
-                "write one of target, ram, file, flash, null",
+                "add one of target, ram, file, flash, null",
             ),
             (
                 "kind = \"fuse\"\nram = \"1M\"",
@@ -285,19 +285,19 @@ mod tests {
             ),
             (
                 "kind = \"nbd\"\nsocket = \"/s\"\nram = \"much\"",
-                "line 5: attachments[0].ram: the text \"much\" cannot stand here; \"much\" is not",
+                "line 5: attachments[0].ram: invalid value \"much\"; \"much\" is not",
             ),
             (
                 "kind = \"nbd\"\nsocket = \"/s\"\nram = \"1M\"\nclass = \"X\"",
-                "line 6: attachments[0].class: the text \"X\" cannot stand here",
+                "line 6: attachments[0].class: invalid value \"X\"",
             ),
             (
                 "kind = \"nbd\"\nsocket = \"/s\"\nram = \"1M\"\npoll = \"often\"",
-                "attachments[0].poll: the text \"often\" cannot stand here; write one of always, never, auto",
+                "attachments[0].poll: invalid value \"often\"; use one of always, never, auto",
             ),
             (
                 "kind = \"nbd\"\nsocket = \"/s\"\nram = \"1M\"\nread_only = \"yes\"",
-                "attachments[0].read_only: has a value of another type; write true or false",
+                "attachments[0].read_only: has a value of the wrong type; use true or false",
             ),
             (
                 "kind = \"nbd\"\nsocket = \"/s\"\nram = \"1M\"\nqueues = 2",

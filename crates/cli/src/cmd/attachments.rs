@@ -10,10 +10,10 @@ use serde_json::json;
 
 const PATH: &str = "/v1/attachments";
 
-/// Lists them.
+/// Lists the attachments.
 ///
 /// # Errors
-/// An interface that cannot be reached, or an output that cannot be written.
+/// An API that is unreachable, or output that cannot be written.
 pub fn list(args: &AttachmentsArgs, output: Output) -> Result<Outcome> {
     let answer = ask(&args.api.api, Method::GET, PATH, None)?;
     let all = client::read::<AttachmentsAnswer>(&answer)?;
@@ -27,10 +27,10 @@ pub fn list(args: &AttachmentsArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Detaches one.
+/// Detaches an attachment.
 ///
 /// # Errors
-/// An interface that cannot be reached, an unknown name, or an attachment in use.
+/// An API that is unreachable, an unknown name, or an attachment in use.
 pub fn detach(args: &DetachArgs, output: Output) -> Result<Outcome> {
     let name = &args.name;
     let force = if args.force { "?force=true" } else { "" };

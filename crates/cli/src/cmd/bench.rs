@@ -1,4 +1,4 @@
-//! `switchyard bench`: loads on a target or a local device.
+//! `switchyard bench`: synthetic loads on a target or a local device.
 
 use super::signals;
 use crate::args::{LoadArgs, LoadedDevice};
@@ -15,16 +15,15 @@ use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Runs the apps and prints what they achieved.
+/// Runs the apps and prints the report.
 ///
 /// # Errors
-/// An app that makes no sense, a device or target that cannot be used.
+/// Invalid options, or a device or target that cannot be opened.
 pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
-    // What makes no sense is said before anything starts.
     check(args)?;
     let stop = signals::stop_flag()?;
     if let Some(index) = args.follower {
-        // Ctrl-C reaches every process of a terminal; the leader says what it means.
+        // Ctrl-C reaches every process of the terminal; the leader handles it.
         let report = load::follow(&args.apps, index, print, |apps, led, stop| {
             measure(args, apps, Some(led), stop, &mut |_| {})
         })?;
@@ -52,7 +51,7 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(report.errors() == 0))
 }
 
-/// Runs these apps, all of the command line or those of one of several processes.
+/// Runs these apps: all of them, or those of one of several processes.
 fn measure(
     args: &LoadArgs,
     apps: &[App],
@@ -88,10 +87,10 @@ fn measure(
     load::bench(apps, &storage, turns, options.clone(), led, stop, progress)
 }
 
-/// Knobs of an app's own threads; the others are of the way to a target.
+/// Parameters of an app's own threads; all others apply to connections to a target.
 const THREAD_KNOBS: [&str; 2] = ["latency_threads", "polling"];
 
-/// Refuses arguments that do not go together, or would have no effect.
+/// Refuses options that contradict each other or have no effect.
 fn check(args: &LoadArgs) -> Result<()> {
     options(args)?;
     let (is_local, is_switched) = (args.target.is_none(), args.is_switched());
@@ -101,24 +100,23 @@ fn check(args: &LoadArgs) -> Result<()> {
     };
     ensure!(
         !is_switched || !is_local,
-        "{shares} lets apps share their lanes to a --target, and a local device has no lanes; omit it"
+        "{shares} shares connections to a target, and a local device has none; omit it"
     );
     ensure!(
         !is_switched || args.hosts == 1,
-        "{shares} lets apps share the lanes of one host; omit it, or --hosts"
+        "{shares} shares the connections of one host; omit it, or --hosts"
     );
     let is_of_lanes = |key: &str| is_local && !THREAD_KNOBS.contains(&key);
     if let Some(change) = args.switch.knobs.iter().find(|it| is_of_lanes(&it.key)) {
         bail!(
-            "--knob {}: a local device has no lanes on which it could act; omit it",
+            "--knob {}: applies to connections to a target, and a local device has none; omit it",
             change.key
         );
     }
     if let Some(app) = args.apps.iter().find(|app| app.queues > 1) {
         ensure!(
             !is_local && !is_switched,
-            "app \"{}\": queues={} are connections of each thread's own to a --target; omit it, or \
-             write --lanes own",
+            "app \"{}\": queues={} needs a --target and --lanes own; omit it, or add --lanes own",
             app.name,
             app.queues
         );
@@ -127,12 +125,12 @@ fn check(args: &LoadArgs) -> Result<()> {
     let says_poll = args.switch.poll.is_some() || knobs.any(|change| change.key == "polling");
     ensure!(
         args.path.is_none() || !says_poll,
-        "--path says when threads poll and sleep, and --poll changes nothing about it; omit one of them"
+        "--path determines when threads poll and sleep, so --poll has no effect; omit one of them"
     );
     let is_vhost = matches!(args.device, Some(LoadedDevice::Vhost(_)));
     ensure!(
         !is_vhost || args.block_size.is_none(),
-        "--block-size: the back end says what its disk's blocks are; omit it"
+        "--block-size: the vhost-user back end determines the block size; omit it"
     );
     if args.processes {
         let is_memory = matches!(
@@ -143,24 +141,23 @@ fn check(args: &LoadArgs) -> Result<()> {
         );
         ensure!(
             !is_memory && !is_vhost,
-            "--processes have no memory and no vhost-user connection in common; use --target, or a \
-             device file:PATH"
+            "--processes: processes cannot share a RAM device or a vhost-user connection; use \
+             --target, or --device file:PATH"
         );
         ensure!(
             args.cache.is_none(),
-            "--cache is memory of one process, and --processes would not see each other's writes; \
-             omit one of them"
+            "--cache: with --processes each process would have its own cache and miss the writes of \
+             the other processes; omit one of them"
         );
         ensure!(
             args.path.is_none(),
-            "--path is shared by the threads of one process, and --processes would have one each; \
-             omit one of them"
+            "--path: with --processes each process would have its own I/O path; omit one of them"
         );
     }
     Ok(())
 }
 
-/// Returns the options of the load, and the knobs that are turned meanwhile.
+/// Returns the options of the load, and the parameter changes during it.
 fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
     let knobs = args.switch.knobs()?;
     let switched = args.is_switched();

@@ -1,4 +1,4 @@
-//! `switchyard calibrate`: the model of a device, from loading it.
+//! `switchyard calibrate`: measures the cost model of a device.
 
 use super::signals;
 use crate::args::{CalibrateDeviceArgs, NamedDevice};
@@ -14,11 +14,11 @@ use qos::fit::Known;
 use reactor::PollPolicy;
 use std::sync::Arc;
 
-/// Loads the device, and says what its requests cost.
+/// Measures the device and prints its model.
 ///
 /// # Errors
-/// A device that cannot be loaded, or must not be written while the price of a write is unknown;
-/// measurements that are no model; files that cannot be written.
+/// A device that cannot be opened; writes that are needed but not allowed; contradictory
+/// measurements; a file that cannot be written.
 pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     let known = Known {
         write: args.write_cost.map(|cost| cost.0),
@@ -28,13 +28,13 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     let options = options(args)?;
     ensure!(
         options.writes || known.write.is_some(),
-        "{name} may hold data and is not written to, so what a write costs stays unknown; say it \
-         with --write-cost TOKENS, or allow writing with --destructive, which OVERWRITES ALL DATA"
+        "the cost of writes to {name} is unknown: without --destructive it is only read; give the \
+         cost with --write-cost TOKENS, or add --destructive, which OVERWRITES ALL DATA"
     );
     if !options.writes {
         output.note(format_args!(
-            "{name} is not written to: prices are those of the command line, and the curve is that \
-             of reads alone"
+            "{name} is only read: costs are those of the command line, and the latency curve is that \
+             of reads without writes"
         ));
     }
     output.check_files(&args.output)?;
@@ -54,11 +54,16 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Returns the device's name in the model.
+/// Returns the name of the device in the model.
 fn name(args: &CalibrateDeviceArgs) -> String {
     match &args.device {
         Some(device) => device.name.clone(),
-        None => format!("{} at {}, namespace {}", args.nqn, address(args), args.nsid),
+        None => format!(
+            "namespace {} of {} at {}",
+            args.nsid,
+            args.nqn,
+            address(args)
+        ),
     }
 }
 
@@ -72,8 +77,8 @@ fn options(args: &CalibrateDeviceArgs) -> Result<Options> {
     let device = args.device.as_ref().map(|named| &named.device);
     ensure!(
         !args.virtual_time || matches!(device, Some(DeviceKind::Flash { .. })),
-        "{} is no emulated flash, and only that knows virtual time; leave --virtual away, or \
-         calibrate a device such as flash:A:1G",
+        "{} is not emulated flash, which --virtual needs; omit --virtual, or use a device such as \
+         flash:A:1G",
         name(args)
     );
     let holds_data = matches!(device, None | Some(DeviceKind::File { .. }));

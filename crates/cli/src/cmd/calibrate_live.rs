@@ -1,5 +1,4 @@
-//! `switchyard calibrate --live`: a running target measures a device again, within a share of its
-//! load.
+//! `switchyard calibrate --live`: a running target recalibrates a device while it serves tenants.
 
 use super::signals;
 use crate::args::CalibrateDeviceArgs;
@@ -9,14 +8,14 @@ use anyhow::{Result, bail, ensure};
 use control::client;
 use std::time::Duration;
 
-/// Begins it, waits until it has ended, and tells what came out.
+/// Starts a live calibration, waits for its end, and prints the result.
 ///
 /// # Errors
-/// A target that cannot be reached or refuses, and measurements that are no model.
+/// A target that is unreachable or refuses; contradictory measurements.
 pub fn run(name: &str, args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     ensure!(
         args.seconds.is_none_or(|length| length.subsec_nanos() == 0),
-        "--seconds: a target measures for whole seconds; choose 1 or more"
+        "--seconds: --live needs a whole number of seconds; use 1 or more"
     );
     output.check_files(&args.output)?;
     let seconds = args.seconds.map(|length| length.as_secs());
@@ -35,7 +34,7 @@ pub fn run(name: &str, args: &CalibrateDeviceArgs, output: Output) -> Result<Out
     output.result(&answer, &seen)?;
     for unkept in &result.unkept {
         output.note(format_args!(
-            "the promise to tenant {:?} does not fit {name} any more, and stays: {}",
+            "device {name} can no longer meet the SLO of tenant {:?}, which stays in effect: {}",
             unkept.tenant, unkept.reason
         ));
     }

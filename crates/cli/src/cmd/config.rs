@@ -1,4 +1,4 @@
-//! `switchyard config`: what is in force, and how it differs from a file.
+//! `switchyard config`: shows, saves, compares and applies configurations.
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::exit::Outcome;
@@ -19,7 +19,7 @@ const FILE_PATH: &str = "/v1/config/file";
 /// Carries it out.
 ///
 /// # Errors
-/// An interface that cannot be reached or refuses, or a file that cannot be read or written.
+/// An API that is unreachable or refuses, or a file that cannot be read or written.
 pub fn run(args: &ConfigArgs, output: Output) -> Result<Outcome> {
     let api = &args.api.api;
     match &args.command {
@@ -49,13 +49,17 @@ fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Ou
     ensure!(!file.is_dir(), "{shown} is a directory; name a file in it");
     ensure!(
         force || std::fs::symlink_metadata(file).is_err(),
-        "{shown} is there; name another file, or replace it with --force (its comments are lost)"
+        "{shown} exists; choose another file, or replace it with --force (its comments are lost)"
     );
     let configuration = in_force(api)?;
     files::replace_shared(file, &configuration.to_toml())
-        .with_context(|| format!("{shown} cannot be written"))?;
+        .with_context(|| format!("cannot write {shown}"))?;
     let own = note(api, &configuration)?;
-    let which = if own { ", the target's own file" } else { "" };
+    let which = if own {
+        ", the target's configuration file"
+    } else {
+        ""
+    };
     output.result(
         &json!({ "saved": file, "own": own }),
         format_args!("saved to {shown}{which}"),
@@ -63,10 +67,11 @@ fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Ou
     Ok(Outcome::Done)
 }
 
-/// Tells the target that a file has this content. Returns true if it is the one that it reads.
+/// Reports the new content of a file to the target. Returns true if it is the target's
+/// configuration file.
 fn note(api: &ApiAddress, content: &Configuration) -> Result<bool> {
     let answer = ask(api, Method::POST, FILE_PATH, Some(&json!(content)))
-        .context("it is done, but the target has not taken note of the file")?;
+        .context("done, but the target could not be notified of the new file content")?;
     client::read(&answer["noted"])
 }
 
@@ -95,10 +100,7 @@ fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
     let count = answer["actions"].as_array().map_or(0, Vec::len);
     let shown = file.display();
     let changes = if count == 1 { "change" } else { "changes" };
-    output.result(
-        &answer,
-        format_args!("{shown} is in force, {count} {changes}"),
-    )?;
+    output.result(&answer, format_args!("applied {shown}: {count} {changes}"))?;
     Ok(Outcome::Done)
 }
 
@@ -108,7 +110,7 @@ struct List<'a>(&'a [Difference]);
 impl fmt::Display for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("nothing differs");
+            return f.write_str("no differences");
         }
         for (number, difference) in self.0.iter().enumerate() {
             if number > 0 {

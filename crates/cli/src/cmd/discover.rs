@@ -52,7 +52,7 @@ impl Offer {
         }
     }
 
-    /// Its columns, in which nothing of the target's text is a line or a command to a terminal.
+    /// Its columns; control characters from the target are escaped.
     fn row(&self) -> [String; 4] {
         let [nqn, transport, address, service] =
             [&self.nqn, &self.transport, &self.address, &self.service]
@@ -67,7 +67,6 @@ impl Offer {
 
 impl fmt::Display for Offers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A target chose them.
         let rows: Vec<_> = self.entries.iter().map(Offer::row).collect();
         let lengths = rows.iter().map(|[nqn, ..]| nqn.chars().count());
         let nqn = lengths.max().unwrap_or(0).max("SUBSYSTEM".len());
@@ -83,10 +82,10 @@ impl fmt::Display for Offers {
     }
 }
 
-/// Asks, and prints what is offered.
+/// Prints the discovery log.
 ///
 /// # Errors
-/// When the discovery controller does not answer.
+/// No connection to the discovery controller.
 pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
     let host = args.host.builder().build()?;
     let found = host.discover(&args.address)?;
@@ -98,7 +97,7 @@ pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
     output.result(&offers, &offers)?;
     for FailedReferral { address, reason } in &offers.failed_referrals {
         output.note(format_args!(
-            "the referral to {} is left out: {}",
+            "skipped the referral to {}: {}",
             printable(address),
             printable(reason)
         ));
@@ -108,7 +107,7 @@ pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     output.note(format_args!(
-        "nothing is offered to {}; a target shows a host only the subsystems that allow it",
+        "no subsystem for host {}; a target lists only the subsystems that the host may access",
         host.identity().nqn
     ));
     Ok(Outcome::Negative)
@@ -118,7 +117,6 @@ pub fn run(args: &DiscoverArgs, output: Output) -> Result<Outcome> {
 mod tests {
     use super::*;
 
-    /// A discovery log could forge lines of the table, and command the terminal.
     #[test]
     fn text_of_a_target_stays_in_its_column() {
         let offer = |nqn: &str, address: &str| Offer {

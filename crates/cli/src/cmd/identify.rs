@@ -123,7 +123,7 @@ impl fmt::Display for Identity {
             "write cache      {}",
             if c.volatile_cache { "volatile" } else { "none" }
         )?;
-        write!(f, "also             {}", c.commands.join(", "))?;
+        write!(f, "optional cmds    {}", c.commands.join(", "))?;
         for n in &self.namespaces {
             let size = human_bytes(n.bytes);
             write!(
@@ -143,10 +143,10 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Asks, and prints what it is.
+/// Prints the controller and namespaces of a subsystem.
 ///
 /// # Errors
-/// When the controller does not answer, or refuses us.
+/// No connection, or a controller that refuses this host.
 pub fn run(args: &IdentifyArgs, output: Output) -> Result<Outcome> {
     let host = args.host.builder().build()?;
     let subsystem = host.connect(&args.address, &args.nqn)?;
@@ -162,7 +162,7 @@ pub fn run(args: &IdentifyArgs, output: Output) -> Result<Outcome> {
     }
     if let Some(nsid) = missing {
         output.note(format_args!(
-            "{} has no namespace {nsid} that can be used",
+            "subsystem {} has no active namespace {nsid}",
             args.nqn
         ));
         return Ok(Outcome::Negative);

@@ -17,14 +17,15 @@ struct Written {
 /// Writes a page for the program and for each of its commands.
 ///
 /// # Errors
-/// A directory that cannot be made, or not be written to.
+/// A directory that cannot be created or written to.
 pub fn run(args: &ManArgs, mut program: Command, output: Output) -> Result<Outcome> {
     let directory = args.directory.display();
-    std::fs::create_dir_all(&args.directory).with_context(|| format!("cannot make {directory}"))?;
+    std::fs::create_dir_all(&args.directory)
+        .with_context(|| format!("cannot create directory {directory}"))?;
     program.build();
     let mut pages = Vec::new();
     write(&program, "switchyard".to_owned(), args, &mut pages)?;
-    let text = format!("{} pages in {directory}", pages.len());
+    let text = format!("wrote {} pages to {directory}", pages.len());
     output.result(&Written { pages }, text)?;
     Ok(Outcome::Done)
 }
@@ -41,7 +42,7 @@ fn write(command: &Command, name: String, args: &ManArgs, pages: &mut Vec<String
     clap_mangen::Man::new(command.clone())
         .title(name.to_uppercase())
         .render(&mut page)
-        .with_context(|| format!("cannot make the page {name}"))?;
+        .with_context(|| format!("cannot render page {name}"))?;
     let file = format!("{name}.1");
     let path = args.directory.join(&file);
     std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;

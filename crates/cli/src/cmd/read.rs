@@ -10,8 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Bytes that are read at a time: several transfers of the largest size, which the host keeps
-/// under way together.
+/// Bytes per read: several transfers of the largest size, which the host keeps in flight together.
 pub const CHUNK_BYTES: u64 = 8 << 20;
 
 /// The outcome of a copy.
@@ -65,7 +64,7 @@ pub fn run(args: &ReadArgs, output: Output) -> Result<Outcome> {
     let length = args.length.map_or(size - offset, |length| length.bytes);
     ensure!(
         length <= size - offset,
-        "--length {}: only {} bytes follow offset {offset}; ask for less, or leave it out",
+        "--length {}: only {} bytes follow offset {offset}; reduce or omit --length",
         length,
         size - offset
     );
@@ -91,7 +90,7 @@ pub fn run(args: &ReadArgs, output: Output) -> Result<Outcome> {
     report(&copied, args.output.is_some(), output)
 }
 
-/// Says how it went: on stdout where the data did not go there.
+/// Prints the outcome: on stdout, or on stderr if the data went to stdout.
 fn report(copied: &Copied, stdout_is_free: bool, output: Output) -> Result<Outcome> {
     if stdout_is_free {
         output.result(copied, format_args!("read {copied}"))?;
@@ -103,7 +102,7 @@ fn report(copied: &Copied, stdout_is_free: bool, output: Output) -> Result<Outco
     Ok(Outcome::Done)
 }
 
-/// Hands out `length` bytes from `offset` on, in pieces; whole blocks are read for them.
+/// Passes `length` bytes from `offset` on to `take`, in pieces; reads whole blocks.
 fn copy(
     namespace: &Namespace,
     offset: u64,

@@ -1,4 +1,4 @@
-//! `switchyard serve`: a target with its control plane, until a signal ends it.
+//! `switchyard serve`: runs a target with its control plane until a signal.
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
@@ -38,10 +38,10 @@ struct ServedNamespace {
     block_bytes: u64,
 }
 
-/// Serves until a signal ends it.
+/// Serves until a signal.
 ///
 /// # Errors
-/// A bad configuration, or something that the machine refuses.
+/// An invalid configuration, or a failed system call at start.
 pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let configuration = configuration(args)?;
     let token = control::client::token()?;
@@ -55,7 +55,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     if args.until_stdin_ends {
         watch_stdin(Arc::clone(serving.target()))?;
     }
-    // The process that started it may have closed its output: it serves all the same.
+    // A closed standard output does not stop the target.
     if let Err(error) = tell(&serving, output) {
         tracing::warn!("{}", with_causes(&error));
     }
@@ -65,7 +65,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     })
 }
 
-/// Gives up what the process does not need, before it has a second thread.
+/// Drops capabilities and applies the sandbox, before the process has a second thread.
 fn confine(args: &ServeArgs, configuration: &Configuration) -> Result<()> {
     let (config, state) = (args.config.as_deref(), args.state.as_deref());
     let chosen: Vec<_> = args.confine.iter().map(|&choice| choice.into()).collect();
@@ -74,10 +74,10 @@ fn confine(args: &ServeArgs, configuration: &Configuration) -> Result<()> {
     log::begin()
 }
 
-/// Ends the target when standard input does.
+/// Shuts the target down at the end of standard input.
 fn watch_stdin(target: Arc<Target>) -> Result<()> {
     let watch = move || {
-        // An input that cannot be read has ended, too.
+        // A read error counts as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         target.shutdown();
     };
@@ -101,9 +101,9 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
         .find(|address| !address.ip().is_loopback())
     {
         bail!(
-            "--listen {open}: other machines could connect, and without a configuration every \
-             host may; write a file with listen = [\"{open}\"] and the subsystem's allowed_hosts \
-             (or allow_any_host = true) and start with --config FILE"
+            "--listen {open}: without a configuration file every host may connect, so only loopback \
+             addresses are allowed; write a file with listen = [\"{open}\"] and allowed_hosts (or \
+             allow_any_host = true) of the subsystem, and use --config FILE"
         );
     }
     configuration.cores = args.cores.clone().map(|cores| cores.0);
@@ -115,7 +115,7 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     Ok(configuration)
 }
 
-/// Says that it is ready, where, and what for.
+/// Prints addresses, subsystems and namespaces.
 fn tell(serving: &Serving, output: Output) -> Result<()> {
     let control = serving.control();
     let (configuration, snapshot) = (control.configuration(), control.snapshot());
@@ -129,7 +129,7 @@ fn tell(serving: &Serving, output: Output) -> Result<()> {
         subsystems: subsystems.collect(),
     };
     if output.json {
-        // One line, so that a script can wait for it.
+        // On one line, so that scripts can wait for it.
         let line = serde_json::to_string(&serving).context("cannot make JSON")?;
         return print(format_args!("{line}\n"));
     }
@@ -139,7 +139,7 @@ fn tell(serving: &Serving, output: Output) -> Result<()> {
     }
     for subsystem in &serving.subsystems {
         text.push_str(&format!(
-            "serving {} to {}\n",
+            "subsystem {} for {}\n",
             subsystem.nqn, subsystem.hosts
         ));
         for ServedNamespace {
@@ -156,7 +156,7 @@ fn tell(serving: &Serving, output: Output) -> Result<()> {
         }
     }
     if let Some(api) = &serving.api {
-        text.push_str(&format!("interface at {api}\n"));
+        text.push_str(&format!("API at {api}\n"));
     }
     print(format_args!("{text}"))
 }

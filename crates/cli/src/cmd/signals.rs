@@ -1,4 +1,4 @@
-//! Ctrl-C while something is being measured: the first ends it early, the second at once.
+//! Ctrl-C during a measurement: the first ends it early with results, the second at once.
 
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// A flag that SIGINT or SIGTERM sets.
 ///
 /// # Errors
-/// When the machine refuses a thread, or handlers of signals.
+/// A thread or signal handler that cannot be created.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
@@ -21,10 +21,10 @@ fn on_signal(act: impl Fn() + Send + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
-        .context("cannot watch for signals")?;
+        .context("cannot handle signals")?;
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
-        let watch = |kind| signal(kind).context("cannot watch for signals");
+        let watch = |kind| signal(kind).context("cannot handle signals");
         (
             watch(SignalKind::interrupt())?,
             watch(SignalKind::terminate())?,

@@ -1,4 +1,4 @@
-//! `switchyard switch`: what can be turned, and turning it on a running target.
+//! `switchyard switch`: lists, shows and changes switch parameters.
 
 use crate::args::{SwitchCommand, SwitchCommandArgs};
 use crate::exit::Outcome;
@@ -19,7 +19,7 @@ const PATH: &str = "/v1/switch";
 /// Carries it out.
 ///
 /// # Errors
-/// An interface that cannot be reached or refuses, or an output that cannot be written.
+/// An API that is unreachable or refuses, or output that cannot be written.
 pub fn run(args: &SwitchCommandArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         SwitchCommand::Knobs => {
@@ -31,7 +31,7 @@ pub fn run(args: &SwitchCommandArgs, output: Output) -> Result<Outcome> {
             let mut body = Map::new();
             for KnobChange { key, value } in changes {
                 let twice = body.insert(key.clone(), plain(value));
-                ensure!(twice.is_none(), "{key} is given twice; keep one of them");
+                ensure!(twice.is_none(), "{key} is given twice; use it once");
             }
             turn(&api.api, &Value::Object(body), output)?;
         }
@@ -46,7 +46,7 @@ fn turn(api: &ApiAddress, body: &Value, output: Output) -> Result<()> {
     tell(&ask(api, Method::PATCH, PATH, Some(body))?, output)
 }
 
-/// A value with the type that it has in JSON; the target knows whether it fits.
+/// Converts a value to its JSON type; the target checks it.
 fn plain(text: &str) -> Value {
     match (text, text.parse::<u64>()) {
         ("true", _) => true.into(),
@@ -60,7 +60,7 @@ fn tell(answer: &Value, output: Output) -> Result<()> {
     output.result(answer, client::read::<SwitchAnswer>(answer)?)
 }
 
-/// Everything that can be turned.
+/// All parameters.
 #[derive(Debug, Serialize)]
 struct KnobList {
     presets: Vec<&'static str>,
@@ -71,7 +71,7 @@ struct KnobList {
 struct KnobLine {
     key: &'static str,
     range: String,
-    /// The default; `None` where the knob does not count then.
+    /// The default; `None` if the parameter has no effect by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

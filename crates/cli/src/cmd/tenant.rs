@@ -15,7 +15,7 @@ const PATH: &str = "/v1/tenants";
 /// Carries it out.
 ///
 /// # Errors
-/// An interface that cannot be reached or refuses, or an output that cannot be written.
+/// An API that is unreachable or refuses, or output that cannot be written.
 pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
     let api = &args.api.api;
     match &args.command {
@@ -33,8 +33,8 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
         TenantCommand::Set { name, change } => {
             ensure!(
                 *change != TenantChange::default(),
-                "there is nothing to change; name what, such as --weight 50 (see --help), or look \
-                 with `switchyard tenant show {name}`"
+                "nothing to change; add an option, such as --weight 50 (see --help), or show the \
+                 tenant with `switchyard tenant show {name}`"
             );
             let decide = |seen: &Value| {
                 let TenantAnswer { mut tenant, .. } = client::read(seen)?;
@@ -49,8 +49,8 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
         TenantCommand::DefaultPolicy { policy } => set_default_policy(*policy, api, output)?,
         TenantCommand::Others { policy } => {
             output.note(
-                "note: `tenant others` is called `tenant default-policy` now; the old name works \
-                 until the next release",
+                "note: `tenant others` is now `tenant default-policy`; the old name will be removed \
+                 in the next release",
             );
             set_default_policy(*policy, api, output)?;
         }

@@ -1,4 +1,4 @@
-//! `switchyard tenant events`: tenants that ask for more than they are promised.
+//! `switchyard tenant events`: tenants that exceed the rate of their SLO.
 
 use crate::output::Output;
 use anyhow::Result;
@@ -6,13 +6,13 @@ use control::answers::{EventLine, Events};
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 
-/// Time for which one request waits for an event, in milliseconds: less than a request may take.
+/// Time that a request waits for an event, in milliseconds; less than the request timeout.
 const WAIT_MS: u64 = 20_000;
 
-/// Prints the events after the one of this number; with `follow`, those that come, too.
+/// Prints the events after event number `after`; with `follow`, also new ones.
 ///
 /// # Errors
-/// An interface that cannot be reached, or an output that cannot be written.
+/// An API that is unreachable, or output that cannot be written.
 pub fn run(follow: bool, after: u64, api: &ApiAddress, output: Output) -> Result<()> {
     let mut after = after;
     let mut wait_ms = 0;

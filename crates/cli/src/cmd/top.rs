@@ -1,4 +1,4 @@
-//! `switchyard top`: looks at a running target, again and again.
+//! `switchyard top`: live statistics of a running target.
 
 use super::signals;
 use crate::args::TopArgs;
@@ -18,13 +18,13 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// The longest time until a new look is drawn, or a signal heard.
+/// Longest delay until a new sample is drawn or a signal handled.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Carries it out.
 ///
 /// # Errors
-/// A target that cannot be reached at first, or a terminal that cannot be used.
+/// A target that is unreachable at start, or a terminal that cannot be used.
 pub fn run(args: &TopArgs, output: Output) -> Result<Outcome> {
     let first = look(&args.api.api)?;
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -47,9 +47,9 @@ fn watch(args: &TopArgs, first: Snapshot) -> Result<()> {
     let screen = Screen::new(args.api.api.to_string(), Board::between(None, &first));
     let (sender, boards) = sync_channel(1);
     let (api, interval) = (args.api.api.clone(), args.interval);
-    // Ends with the process, or with the screen: a target may take its time.
+    // Never joined: a request to the target may take long.
     thread::Builder::new()
-        .name("looks".to_owned())
+        .name("samples".to_owned())
         .spawn(move || keep_looking(&api, interval, first, &sender))
         .context("cannot start a thread")?;
     // Before the terminal is taken: that may fail half way.
@@ -120,7 +120,7 @@ fn converse(
             Ok(Ok(board)) => screen.show(board),
             Ok(Err(error)) => screen.fail(&with_causes(&error)),
             Err(TryRecvError::Empty) => continue,
-            Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that looks has ended"),
+            Err(TryRecvError::Disconnected) => anyhow::bail!("the sampling thread has ended"),
         }
         changed = true;
     }

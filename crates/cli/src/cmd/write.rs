@@ -38,23 +38,23 @@ pub fn run(args: &WriteArgs, output: Output) -> Result<Outcome> {
     }
     let namespace = args.namespace.connect()?;
     let (offset, size) = (args.offset.bytes, namespace.size());
-    // What is known not to fit is refused before anything is changed.
+    // Input that is too large is refused before the first write.
     let room = size.checked_sub(offset);
     let Some(room) = room else {
         bail!(
-            "--offset {}: the namespace has only {size} bytes; choose a smaller one",
+            "--offset {}: the namespace has only {size} bytes; choose a smaller offset",
             args.offset
         );
     };
-    // A length given for stdin is only a bound.
+    // For stdin, the length is an upper bound.
     if let (Some(total), true) = (total, args.input.is_some()) {
         let what_to_do = match room {
             0 => "choose a smaller --offset".to_owned(),
-            _ => format!("pass --length {room} to write what fits"),
+            _ => format!("use --length {room} to write the part that fits"),
         };
         ensure!(
             total <= room,
-            "the input has {total} bytes, and only {room} follow offset {offset}; nothing was \
+            "the input has {total} bytes, but only {room} follow offset {offset}; nothing was \
              written; {what_to_do}"
         );
     }
@@ -65,14 +65,14 @@ pub fn run(args: &WriteArgs, output: Output) -> Result<Outcome> {
     if args.flush {
         namespace
             .flush()
-            .context("the data was written, but could not be flushed")?;
+            .context("the data was written, but Flush failed")?;
     }
     let copied = Copied::since(started, bytes);
     output.result(&copied, format_args!("wrote {copied}"))?;
     Ok(Outcome::Done)
 }
 
-/// Writes all of `input` from `offset` on; how many bytes that were.
+/// Writes all of `input` from `offset` on. Returns the number of bytes.
 fn copy(
     namespace: &Namespace,
     offset: u64,
@@ -95,7 +95,7 @@ fn copy(
         ensure!(
             length <= size - at,
             "the input does not fit: {} bytes were written, up to byte {at} of the namespace's \
-             {size}; write less, or at a smaller offset",
+             {size} bytes; write less, or at a smaller offset",
             at - offset
         );
         write_piece(namespace, at, &buffer[..filled])
@@ -105,7 +105,7 @@ fn copy(
     }
 }
 
-/// Writes `data` at byte `at`; the rest of a block that is written in part stays as it is.
+/// Writes `data` at byte `at`; keeps the rest of partly covered blocks.
 fn write_piece(namespace: &Namespace, at: u64, data: &[u8]) -> Result<()> {
     let block = u64::from(namespace.block_bytes());
     let end = at + data.len() as u64;
@@ -114,7 +114,7 @@ fn write_piece(namespace: &Namespace, at: u64, data: &[u8]) -> Result<()> {
     }
     let (first, last) = (at - at % block, end.next_multiple_of(block));
     let mut whole = vec![0; in_memory(last - first)];
-    // Only the blocks at the two ends have a rest to keep.
+    // Only the first and the last block can be partly covered.
     if !at.is_multiple_of(block) {
         namespace.read(first, &mut whole[..in_memory(block)])?;
     }

@@ -157,7 +157,7 @@ fn an_error_is_one_line_until_there_is_a_board_again() {
     let mut screen = screen();
     screen.fail("nobody\n\u{1b}[2Jis there");
     let lines = seen(&mut screen, 80, 24);
-    assert_eq!(lines[23], r"asking again: nobody\n\u{1b}[2Jis there");
+    assert_eq!(lines[23], r"retrying: nobody\n\u{1b}[2Jis there");
     assert_eq!(lines[1], "TENANTS");
     screen.show(Board::between(None, &after(9)));
     let lines = seen(&mut screen, 80, 24);

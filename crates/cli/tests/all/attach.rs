@@ -66,7 +66,7 @@ fn one_io_queue_is_enough_and_two_are_one_for_each_class() {
         );
         let file = folder.write("target.toml", text);
         let mut serving = Serving::start(&["--config", &file]);
-        while !serving.line().starts_with("interface at ") {}
+        while !serving.line().starts_with("API at ") {}
         let args = ["nbd", "--socket", &socket, "--target", serving.address()];
         let attached = Attached::start(&args);
         eventually("its queues are connected", || {
@@ -437,7 +437,7 @@ fn what_cannot_be_attached_is_said() {
         (vec!["--listen", "192.0.2.1:1", "--ram", "1M"], "loopback"),
         (
             vec!["--listen", "127.0.0.1", "--ram", "1M"],
-            "write HOST:PORT, for example 127.0.0.1:10809",
+            "127.0.0.1 is not HOST:PORT; use, for example, 127.0.0.1:10809",
         ),
         (
             vec!["--socket", &socket, "--target", "127.0.0.1:1"],
@@ -445,16 +445,13 @@ fn what_cannot_be_attached_is_said() {
         ),
         (
             vec!["--socket", "/no/such/folder/s", "--ram", "1M"],
-            "create its directory",
+            "create the directory",
         ),
         (
             vec!["--socket", &file, "--ram", "1M"],
-            "something that is no socket is there; choose another path, or remove",
+            "a file that is not a socket exists; use another path, or remove",
         ),
-        (
-            vec!["--socket", &long, "--ram", "1M"],
-            "choose a shorter path",
-        ),
+        (vec!["--socket", &long, "--ram", "1M"], "use a shorter path"),
         (
             vec!["--socket", &socket, "--ram", "1M", "--cores", "999"],
             "999",

@@ -355,10 +355,7 @@ fn an_attachment_of_the_command_line_ends_its_process() {
             .unwrap()
             .starts_with("ready: nbd+unix")
     );
-    assert_eq!(
-        lines.next().unwrap().unwrap(),
-        format!("interface at {api}")
-    );
+    assert_eq!(lines.next().unwrap().unwrap(), format!("API at {api}"));
     code(&run(&["detach", "nbd", "--api", &api]), 0);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -369,7 +366,7 @@ fn files_and_command_lines_that_are_wrong_are_refused() {
     let api = format!("unix:{}", folder.path("target.sock"));
     let target = ["--listen", "127.0.0.1:0", "--ram", "1M", "--api", &api];
     let mut target = Serving::start(&target);
-    while !target.line().starts_with("interface at ") {}
+    while !target.line().starts_with("API at ") {}
     let ram = "ram = \"1M\"";
     for (text, expected) in [
         (
@@ -382,7 +379,7 @@ fn files_and_command_lines_that_are_wrong_are_refused() {
         ),
         (
             nbd(&folder, "a", ""),
-            "attachments[0]: lacks a key; write one of target",
+            "attachments[0]: a key is missing; add one of target",
         ),
         (
             [nbd(&folder, "a", ram), nbd(&folder, "a", ram)].concat(),

@@ -163,7 +163,7 @@ fn a_device_that_forgets_is_a_negative_result() {
     code(&output, 1);
     assert!(json(&output)["apps"][0]["errors"].as_u64().unwrap() > 0);
     assert!(
-        stderr(&output).contains("errors; the first: read at block"),
+        stderr(&output).contains("errors; first error: read at block"),
         "{}",
         stderr(&output)
     );
@@ -192,7 +192,7 @@ fn mistakes_name_the_app_the_key_and_what_would_be_right() {
         (&["--device", "ram:99999999T"], "is too large"),
         (
             &["--device", "ram:8M", "--app", "a:rw=raed"],
-            "app \"a\": rw=raed: write read",
+            "app \"a\": rw=raed: use read",
         ),
         (
             &["--device", "ram:8M", "--app", "a:rw=read,bs=512"],
@@ -209,7 +209,7 @@ fn mistakes_name_the_app_the_key_and_what_would_be_right() {
         ),
         (
             &["--target", "127.0.0.1:1", "--app", "a:rw=read"],
-            "nothing listens there",
+            "no process listens there",
         ),
     ] {
         let output = bench(args);
@@ -267,7 +267,7 @@ fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
         assert!(app["iops"].as_f64().unwrap() > 0.0, "{app}");
         assert_eq!(app["unanswered"], 4, "{app}");
         let said = stderr(&output);
-        assert!(said.contains("a: 4 requests had no answer"), "{said}");
+        assert!(said.contains("a: 4 requests without response"), "{said}");
     };
     std::thread::scope(|scope| {
         for lanes in ["own", "switched"] {
@@ -343,7 +343,7 @@ fn processes_run_together_and_report_as_one() {
     let text = run(&[&["bench"], &target[..], &apps[..], &["--seconds", "0.2"]].concat());
     code(&text, 0);
     assert!(
-        stdout(&text).contains("\nl: latency threads are "),
+        stdout(&text).contains("\nl: priority of latency threads: "),
         "{}",
         stdout(&text)
     );
@@ -372,7 +372,7 @@ fn a_process_that_fails_is_an_error_with_its_words() {
         let output = bench(&["--device", device, "--app", "a:rw=read", "--processes"]);
         code(&output, 2);
         assert!(
-            stderr(&output).contains("--processes have no memory"),
+            stderr(&output).contains("--processes: processes cannot share a RAM device"),
             "{device}: {}",
             stderr(&output)
         );
@@ -461,11 +461,11 @@ fn apps_share_a_cache_over_a_device_a_path_and_a_target() {
 #[test]
 fn a_cache_that_cannot_be_is_refused_with_what_to_do() {
     for (args, words) in [
-        (&["--cache", "4K"][..], "choose a size from 1M to 1T"),
+        (&["--cache", "4K"][..], "use 1M to 1T"),
         (&["--cache", "x"], "is not a size"),
         (
             &["--cache", "2M", "--dirty-expire", "99"],
-            "from 100ms to 3600s",
+            "use 100ms to 3600s",
         ),
         (&["--dirty-expire", "200"], "--cache"),
         (&["--cache", "2M", "--processes"], "omit one of them"),
@@ -482,11 +482,17 @@ fn a_cache_that_cannot_be_is_refused_with_what_to_do() {
 #[test]
 fn what_would_have_no_effect_is_refused_with_what_to_do() {
     for (args, words) in [
-        (&["--baseline", "linux"][..], "--baseline lets apps share"),
-        (&["--lanes", "switched"], "--lanes switched lets apps share"),
+        (
+            &["--baseline", "linux"][..],
+            "--baseline shares connections",
+        ),
+        (
+            &["--lanes", "switched"],
+            "--lanes switched shares connections",
+        ),
         (
             &["--knob", "doorbell=immediate"],
-            "--knob doorbell: a local device",
+            "--knob doorbell: applies to connections",
         ),
         (&["--app", "b:rw=read,queues=2"], "app \"b\": queues=2"),
         (&["--path", "stm", "--poll", "always"], "omit one of them"),
@@ -501,7 +507,10 @@ fn what_would_have_no_effect_is_refused_with_what_to_do() {
     let output = bench(&[&vhost[..], &["--block-size", "512"]].concat());
     code(&output, 2);
     let told = stderr(&output);
-    assert!(told.contains("the back end says"), "{told}");
+    assert!(
+        told.contains("the vhost-user back end determines"),
+        "{told}"
+    );
     // These are of the apps' own threads.
     let threads = [
         "--knob",

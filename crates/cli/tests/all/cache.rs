@@ -144,7 +144,7 @@ fn a_cache_that_the_interface_adds_is_lost_with_the_process_as_well() {
         format!("api = \"unix:{socket}\"\ncores = [0]\ndevice_folders = [\"{disks}\"]\n");
     let serve = |address: &str| {
         let mut serving = cached.serve(address);
-        while !serving.line().starts_with("interface at ") {}
+        while !serving.line().starts_with("API at ") {}
         cached.add();
         serving
     };
@@ -175,7 +175,7 @@ fn a_device_with_pages_that_cannot_be_written_is_not_removed() {
     let disk = disk.namespace(1).unwrap();
     disk.write(0, &PATTERN).unwrap();
     drop((disk, host));
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     let namespaces = format!("/v1/subsystems/{NQN}/namespaces");
     let remove = || {
         let removed = cached.ask(&format!("DELETE {namespaces}/1"), "");

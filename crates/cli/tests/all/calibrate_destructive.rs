@@ -71,9 +71,9 @@ fn judged(output: &Output, model: &str, folder: &Folder) {
     if output.status.code() == Some(2) {
         let told = stderr(output);
         let none = [
-            "no model came out",
+            "error: no model",
             "no read completed in the measured time",
-            "the device does not even keep up",
+            "the device does not sustain",
         ];
         assert!(none.iter().any(|none| told.contains(none)), "{told}");
         assert!(!Path::new(model).exists());
@@ -98,7 +98,7 @@ fn judged(output: &Output, model: &str, folder: &Folder) {
         ),
     );
     let mut accepts = Serving::start(&["--config", &file]);
-    while !accepts.line().starts_with("interface at ") {}
+    while !accepts.line().starts_with("API at ") {}
     let list = json(&run(&["tenant", "list", "--json", "--api", &socket]));
     let rate = list["devices"][0]["tokens_per_second"].as_u64().unwrap();
     assert_eq!(rate, written.curve.capacity().0);
@@ -157,6 +157,6 @@ fn a_peers_namespace_is_only_read_where_prices_are_said() {
     let output = run(&[&args[..], &SOON, &prices].concat());
     let told = stderr(&output);
     assert!(matches!(output.status.code(), Some(0 | 2)), "{told}");
-    assert!(told.contains("is not written to"), "{told}");
+    assert!(told.contains("is only read"), "{told}");
     assert!(content(&serving, &folder) == before, "it was changed");
 }

@@ -37,7 +37,7 @@ fn serving(folder: &Folder) -> (Serving, String, String) {
         ),
     );
     let mut serving = Serving::start(&["--config", &file]);
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     (serving, socket, model)
 }
 
@@ -76,7 +76,7 @@ fn a_device_is_calibrated_while_it_serves_within_a_share() {
     code(&run(&[&read[..], &[&out, "--host-nqn", HOST]].concat()), 0);
     if output.status.code() == Some(2) {
         let told = stderr(&output);
-        assert!(told.contains("the model is as it was"), "{told}");
+        assert!(told.contains("the model is unchanged"), "{told}");
         assert!(!Path::new(&newer).exists());
         assert_eq!(rate(&socket), rate_before);
         return;
@@ -141,7 +141,7 @@ fn one_runs_at_a_time_and_an_interrupt_cancels_it() {
     errors.read_to_string(&mut told).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(2), "{told}");
     assert!(
-        told.contains("was cancelled; the model is as it was"),
+        told.contains("was cancelled; the model is unchanged"),
         "{told}"
     );
     assert_eq!(rate(&socket), rate_before);
@@ -157,7 +157,7 @@ fn what_cannot_be_calibrated_live_is_explained() {
         (&["ssd", "--share", "0"], "0 is not in 1..=100"),
         (&["ssd", "--destructive"], "cannot be used with"),
         (&["ssd", "--seed", "2"], "cannot be used with"),
-        (&["ssd", "--seconds", "1.5"], "whole seconds"),
+        (&["ssd", "--seconds", "1.5"], "whole number of seconds"),
     ] {
         let output = live(args, &socket);
         code(&output, 2);

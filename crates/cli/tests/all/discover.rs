@@ -53,7 +53,7 @@ fn a_referral_that_fails_is_told() {
     let address = format!("127.0.0.1:{port}");
     assert_eq!(failed[0]["address"], address.as_str(), "{failed}");
     assert_eq!(failed.as_array().unwrap().len(), 1, "{failed}");
-    let told = format!("the referral to {address} is left out: ");
+    let told = format!("skipped the referral to {address}: ");
     assert!(stderr(&output).contains(&told), "{}", stderr(&output));
 }
 
@@ -62,7 +62,7 @@ fn nobody_listening_is_an_error_that_says_so() {
     let output = run(&["discover", "127.0.0.1:1"]);
     code(&output, 2);
     assert!(
-        stderr(&output).contains("nothing listens there"),
+        stderr(&output).contains("no process listens there"),
         "{}",
         stderr(&output)
     );

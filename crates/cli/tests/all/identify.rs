@@ -32,7 +32,7 @@ fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
     let output = run(&["identify", serving.address(), "--nsid", "7"]);
     code(&output, 1);
     assert!(
-        stderr(&output).contains("no namespace 7"),
+        stderr(&output).contains("no active namespace 7"),
         "{}",
         stderr(&output)
     );

@@ -120,7 +120,7 @@ fn a_knob_turned_under_load_counts_and_loses_nothing() {
 fn the_text_says_what_was_turned_and_when() {
     let serving = Serving::small();
     let says = |output: &Output, knob: &str| {
-        stdout(output).contains(&format!("switchboard: {knob} turned after "))
+        stdout(output).contains(&format!("switchboard: {knob} set after "))
     };
     let knobs = ["doorbell=immediate", "caravan=off"];
     let all = |output: &Output| knobs.iter().all(|knob| says(output, knob));
@@ -146,25 +146,25 @@ fn what_cannot_be_turned_is_refused_before_the_start() {
     for (further, expected) in [
         (
             &["--knob-at", "doorbell=immediate"][..],
-            "write SECONDS:KEY=VALUE, such as",
+            "use SECONDS:KEY=VALUE, such as",
         ),
         (
             &["--knob-at", "soon:doorbell=immediate"],
-            "write SECONDS:KEY=VALUE, such as",
+            "use SECONDS:KEY=VALUE, such as",
         ),
-        (&["--knob-at", "0.1:doorbell"], "write KEY=VALUE, such as"),
+        (&["--knob-at", "0.1:doorbell"], "use KEY=VALUE, such as"),
         (
             &["--knob-at", "0.1:dorbell=fixed"],
-            "\"dorbell\" is no knob",
+            "unknown switch parameter \"dorbell\"",
         ),
         (
             &["--knob-at", "0.1:doorbell=loud"],
-            "it can be immediate or fixed or adaptive",
+            "use immediate or fixed or adaptive",
         ),
         (&["--knob-at", "0.1:polling=never"], "set it with --knob"),
         (
             &["--knob-at", "0.1:doorbell_max_hold_us=20"],
-            "--knob-at 0.1: doorbell_max_hold_us counts only with doorbell=adaptive",
+            "--knob-at 0.1: doorbell_max_hold_us has an effect only with doorbell=adaptive",
         ),
         (
             &[
@@ -173,16 +173,19 @@ fn what_cannot_be_turned_is_refused_before_the_start() {
                 "--knob-at",
                 "0.1:caravan=off",
             ],
-            "caravan is turned twice",
+            "caravan is set twice",
         ),
-        (&["--knob-at", "0.5:caravan=on"], "measured for 0.5 s"),
+        (
+            &["--knob-at", "0.5:caravan=on"],
+            "the measured time of 0.5 s",
+        ),
         (
             &["--knob-at", "0.1:caravan=on", "--lanes", "own"],
             "add --lanes switched",
         ),
         (
             &["--knob-at", "0.5:caravan=on", "--processes"],
-            "measured for 0.5 s",
+            "the measured time of 0.5 s",
         ),
     ] {
         // Nobody listens there: what is wrong is said before anybody connects.

@@ -46,7 +46,7 @@ fn a_directory_that_cannot_be_made_is_named() {
     for directory in [file.clone(), format!("{file}/man1")] {
         let refused = run(&["man", &directory]);
         code(&refused, 2);
-        let expected = format!("cannot make {directory}");
+        let expected = format!("cannot create directory {directory}");
         assert!(stderr(&refused).contains(&expected), "{}", stderr(&refused));
     }
 }

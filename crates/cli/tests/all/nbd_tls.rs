@@ -110,7 +110,7 @@ fn tls_without_certificates_is_refused() {
         (&["--tls-verify-peer"], "--tls-certificates"),
         (
             &["--tls-certificates", &folder.path("none")],
-            "server-cert.pem: I/O error: No such file or directory (os error 2); write it in PEM",
+            "server-cert.pem: I/O error: No such file or directory (os error 2); the directory needs the PEM files",
         ),
     ] {
         let mut attach = program();

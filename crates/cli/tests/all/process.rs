@@ -303,7 +303,7 @@ fn a_full_file_system_of_the_log_and_of_a_device() {
     eventually("the dropped lines are counted", || {
         serving.signal("-HUP");
         let text = std::fs::read(&log).unwrap();
-        String::from_utf8_lossy(&text).contains("lines of the log were dropped")
+        String::from_utf8_lossy(&text).contains("log lines dropped")
     });
     serving.signal("-TERM");
     assert_eq!(serving.end().0, Some(0));

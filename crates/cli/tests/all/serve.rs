@@ -24,7 +24,7 @@ fn says_what_it_serves_and_drains_on_sigterm_and_sigint() {
             "--block-size",
             "512",
         ]);
-        assert_eq!(serving.line(), format!("serving {NQN} to any host"));
+        assert_eq!(serving.line(), format!("subsystem {NQN} for any host"));
         // In the order of the command line.
         assert!(
             serving
@@ -91,7 +91,7 @@ fn a_busy_port_a_missing_file_and_a_foreign_address_say_what_to_do() {
     code(&output, 2);
     assert!(stderr(&output).contains(&address), "{}", stderr(&output));
     assert!(
-        stderr(&output).contains("choose another port"),
+        stderr(&output).contains("use another port"),
         "{}",
         stderr(&output)
     );
@@ -121,7 +121,7 @@ fn a_busy_port_a_missing_file_and_a_foreign_address_say_what_to_do() {
     let output = run(&["serve", "--listen", "127.0.0.1"]);
     code(&output, 2);
     let said = stderr(&output);
-    assert!(said.contains("such as 127.0.0.1:4420"), "{said}");
+    assert!(said.contains("use, for example, 127.0.0.1:4420"), "{said}");
 
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--cores", "1000"]);
     code(&output, 2);
@@ -222,7 +222,7 @@ fn a_file_goes_from_a_device_to_one_of_another_name() {
     };
     let path = folder.write("s.toml", named("a", ""));
     let mut serving = Serving::start(&["--config", &path]);
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     let address = serving.address();
     let disks = [address, "--nqn", "nqn.2026-11.io.example:disks"];
     let cached = "io_path = \"poll\"\ncache = \"1M\"";
@@ -263,7 +263,7 @@ fn only_allowed_hosts_see_and_use_a_subsystem() {
     let stranger = run(&["discover", address]);
     code(&stranger, 1);
     assert!(
-        stderr(&stranger).contains("nothing is offered"),
+        stderr(&stranger).contains("no subsystem for host"),
         "{}",
         stderr(&stranger)
     );
@@ -299,7 +299,7 @@ fn a_host_outside_of_its_tenants_networks_is_told_of_them_and_logged() {
     serving.signal("-TERM");
     let (code, errors) = serving.end();
     assert_eq!(code, Some(0), "{errors}");
-    assert!(errors.contains("outside of the networks"), "{errors}");
+    assert!(errors.contains("outside the networks"), "{errors}");
     assert!(errors.contains(host), "{errors}");
 }
 
@@ -395,7 +395,7 @@ fn the_interface_on_a_unix_socket_shows_metrics_and_changes_a_running_target() {
     let removed = ask(&format!("DELETE /v1/subsystems/{NQN}/namespaces/2"), "");
     assert!(removed.starts_with("HTTP/1.1 20"), "{removed}");
     code(&run(&["identify", &address, "--nsid", "2"]), 1);
-    assert!((0..3).any(|_| serving.line().contains("interface at unix:")));
+    assert!((0..3).any(|_| serving.line().contains("API at unix:")));
 }
 
 #[test]
@@ -421,9 +421,9 @@ fn the_interface_on_a_port_of_this_machine_answers() {
     let mut serving = Serving::start_by(program, &args);
     let line = (0..3)
         .map(|_| serving.line())
-        .find(|line| line.starts_with("interface"));
-    let line = line.expect("it says where the interface is");
-    let address = line.strip_prefix("interface at ").unwrap();
+        .find(|line| line.starts_with("API at "));
+    let line = line.expect("it says where the API is");
+    let address = line.strip_prefix("API at ").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
@@ -468,7 +468,7 @@ fn arguments_that_make_no_sense_exit_with_2_and_help_with_0() {
     for told in [
         "Examples:",
         "Exit codes:",
-        "a device did not take what its cache had",
+        "its cache could not be written back",
     ] {
         let help = stdout(&help)
             .split_whitespace()

@@ -147,6 +147,6 @@ fn sigterm_that_gives_a_command_up_says_so_and_loses_no_acknowledged_write() {
     );
     let (code, said, told) = end_under_load(serving);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("a device has not answered"), "{said}");
+    assert!(said.contains("a device has not completed"), "{said}");
     check_file(&folder, &told);
 }

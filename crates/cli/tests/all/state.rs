@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 fn serve(folder: &Folder, config: &str) -> (Serving, String) {
     let state = folder.path("state.json");
     let mut serving = Serving::start(&["--config", config, "--state", &state]);
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     (serving, format!("unix:{}", folder.path("api.sock")))
 }
 

@@ -78,31 +78,31 @@ fn knobs_that_make_no_sense_are_refused_with_what_would() {
     for (args, expected) in [
         (
             &["--baseline", "windows"][..],
-            "\"windows\" is no preset: say one of switchyard, linux",
+            "unknown preset \"windows\": use one of switchyard, linux",
         ),
         (
             &["--knob", "doorbell"],
-            "write KEY=VALUE, such as doorbell=immediate",
+            "use KEY=VALUE, such as doorbell=immediate",
         ),
         (
             &["--knob", "dorbell=fixed"],
-            "\"dorbell\" is no knob; `switchyard switch knobs`",
+            "unknown switch parameter \"dorbell\"; `switchyard switch knobs`",
         ),
         (
             &["--knob", "doorbell=loud"],
-            "it can be immediate or fixed or adaptive",
+            "use immediate or fixed or adaptive",
         ),
         (
             &["--knob", "doorbell_delay_us=50"],
-            "counts only with doorbell=fixed",
+            "has an effect only with doorbell=fixed",
         ),
         (
             &["--knob", "caravan=on", "--knob", "caravan=off"],
-            "caravan is turned twice",
+            "caravan is set twice",
         ),
         (
             &["--knob", "polling=never", "--poll", "never"],
-            "keep one of them",
+            "use one of them",
         ),
     ] {
         let serve = ["serve", "--listen", "127.0.0.1:0"];
@@ -135,7 +135,7 @@ fn serving_with_api(folder: &Folder) -> (Serving, String) {
     let socket = format!("unix:{}", folder.path("api.sock"));
     let listen = ["--listen", "127.0.0.1:0", "--ram", "8M", "--cores", "0"];
     let mut serving = Serving::start(&[&listen[..], &["--api", &socket]].concat());
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     (serving, socket)
 }
 
@@ -186,7 +186,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     let output = switch(&["show"], &socket);
     code(&output, 0);
     let text = stdout(&output);
-    let first = "preset switchyard, and 2 knobs (*) that differ from it\n  lanes=per-class\n";
+    let first = "preset switchyard, with 2 changed parameters (*)\n  lanes=per-class\n";
     assert!(text.starts_with(first), "{text}");
     assert!(text.contains("\n* caravan=off\n"), "{text}");
     let seen = json(&switch(&["show", "--json"], &socket));
@@ -195,7 +195,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     assert!(["nice", "unprivileged"].contains(&privilege), "{core}");
     // It asked, so where it does not have it somebody refused.
     assert_eq!(privilege == "nice", core["privilege_refused"].is_null());
-    let line = format!("\ncore 0: served {privilege}");
+    let line = format!("\ncore 0: thread priority {privilege}");
     assert!(text.contains(&line), "{text}");
     assert!(text.contains("\ncore 0 latency: 0 queues, "), "{text}");
     let seen = json(&switch(&["show", "--json"], &socket));
@@ -212,7 +212,7 @@ fn an_unloaded_target_uses_one_thread_and_others_when_it_is_told() {
     let socket = format!("unix:{}", folder.path("api.sock"));
     let listen = ["--listen", "127.0.0.1:0", "--ram", "8M"];
     let mut serving = Serving::start(&[&listen[..], &["--api", &socket]].concat());
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     let seen = || json(&switch(&["show", "--json"], &socket));
     let first = seen();
     let cores = first["cores"].as_array().unwrap().len();
@@ -241,14 +241,15 @@ fn an_unloaded_target_uses_one_thread_and_others_when_it_is_told() {
     set("target_threads_min=0");
     threads(1, 1, cores - 1);
     let text = stdout(&switch(&["show"], &socket));
-    let line = format!("\nthreads: 1 in use, of 1 to {cores}; ");
+    let line = format!("\nthreads: 1 in use (min 1, max {cores}); ");
     assert!(text.contains(&line), "{text}");
     let output = switch(
         &["set", "target_threads_min=3", "target_threads_max=2"],
         &socket,
     );
     code(&output, 2);
-    let expected = "target_threads_min is 3, and target_threads_max 2: the least can be 0 to 2";
+    let expected =
+        "target_threads_min is 3, but target_threads_max is 2: use 0 to 2 for target_threads_min";
     let told = stderr(&output).replace("; ", ": ");
     assert!(told.contains(expected), "{told}");
 }
@@ -260,7 +261,7 @@ fn what_a_target_refuses_or_does_not_hear_is_an_error() {
     for (changes, expected) in [
         (
             &["doorbell_delay_us=50"][..],
-            "counts only with doorbell=fixed",
+            "has an effect only with doorbell=fixed",
         ),
         (&["caravan=on", "caravan=off"], "caravan is given twice"),
     ] {
@@ -272,7 +273,7 @@ fn what_a_target_refuses_or_does_not_hear_is_an_error() {
     let output = switch(&["show"], &socket);
     code(&output, 2);
     assert!(
-        stderr(&output).contains("--api ADDRESS"),
+        stderr(&output).contains("with --api"),
         "{}",
         stderr(&output)
     );

@@ -64,7 +64,7 @@ fn tenants_come_change_and_go_while_a_target_runs() {
     let output = tenant(&[&add[..], &promise].concat(), &socket);
     code(&output, 0);
     let text = stdout(&output);
-    let first = "db: p95 of reads within 500 us, for 100 requests of 4K a second, 100 % of them";
+    let first = "db: SLO: p95 of reads within 500 us at 100 requests/s of 4K, 100 % reads";
     assert!(text.starts_with(first), "{text}");
     let (_, served) = show("db", &socket);
     assert_eq!(served["reserved_tokens_per_second"], 100);
@@ -72,7 +72,7 @@ fn tenants_come_change_and_go_while_a_target_runs() {
     let output = tenant(&["set", "db"], &socket);
     code(&output, 2);
     let told = stderr(&output);
-    assert!(told.contains("there is nothing to change"), "{told}");
+    assert!(told.contains("nothing to change"), "{told}");
     // What is not named stays; the change is in force.
     code(&tenant(&["set", "db", "--iops", "600"], &socket), 0);
     let (declared, served) = show("db", &socket);
@@ -85,14 +85,17 @@ fn tenants_come_change_and_go_while_a_target_runs() {
     let output = tenant(&[&other[..], &much, &promise].concat(), &socket);
     code(&output, 2);
     let told = stderr(&output);
-    assert!(told.contains("tenant \"other\" is not admitted"), "{told}");
-    assert!(told.contains("400 requests a second"), "{told}");
+    assert!(
+        told.contains("cannot meet the SLO of tenant \"other\""),
+        "{told}"
+    );
+    assert!(told.contains("400 requests/s"), "{told}");
     code(&tenant(&["show", "other"], &socket), 2);
     let output = tenant(&[&other[..], &["--weight", "20"]].concat(), &socket);
     code(&output, 0);
     let text = stdout(&tenant(&["list"], &socket));
     for line in [
-        "device slow: 1000 tokens/s, 600 of them promised",
+        "device slow: 1000 tokens/s, 600 reserved for SLOs",
         "other: best effort, weight 20",
         "default: best effort, weight 100",
     ] {
@@ -122,7 +125,7 @@ fn a_tenant_that_asks_for_more_than_was_promised_is_an_event() {
     let (serving, socket) = serving(&folder);
     let output = tenant(&["events"], &socket);
     code(&output, 0);
-    assert!(stdout(&output).starts_with("no tenant has asked for more"));
+    assert!(stdout(&output).starts_with("no tenant has exceeded"));
     let promise = ["--latency-us", "500", "--iops", "100"];
     let add = ["add", "db", "--host", HOST];
     code(&tenant(&[&add[..], &promise].concat(), &socket), 0);
@@ -150,13 +153,13 @@ fn a_tenant_that_asks_for_more_than_was_promised_is_an_event() {
     assert_eq!(first["promised_tokens_per_second"], 100);
     let text = stdout(&tenant(&["events"], &socket));
     assert!(
-        text.starts_with("1: db asks for more than it is promised on slow: "),
+        text.starts_with("1: db exceeds the rate of its SLO on slow: "),
         "{text}"
     );
     // It ends with the load, which those who follow hear at once.
     eventually("its end is told", || {
         let text = stdout(&tenant(&["events", "--after", "1"], &socket));
-        text.lines().next() == Some("2: db keeps to its promise on slow again")
+        text.lines().next() == Some("2: db is within the rate of its SLO on slow again")
     });
 }
 
@@ -309,7 +312,7 @@ fn hosts_that_are_no_tenant_are_refused_and_served_again() {
     let list = json(&tenant(&["list", "--json"], &socket));
     assert_eq!(list["default_tenant"], false);
     let text = stdout(&tenant(&["list"], &socket));
-    let line = "hosts that are no tenant may not connect";
+    let line = "hosts without a tenant may not connect";
     assert!(text.lines().any(|l| l == line), "{text}");
     // Who is a tenant of one namespace only is nobody in the others.
     let set = ["set", "db", "--any", "host", "--namespace", "2"];

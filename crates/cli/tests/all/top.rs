@@ -133,7 +133,7 @@ fn a_terminal_is_given_back_and_a_target_may_go_and_come() {
     let has = |text: &str| seen.lock().unwrap().contains(text);
     eventually("the panes are there", || has("NAMESPACES"));
     drop(serving);
-    eventually("it says that the target has gone", || has("asking"));
+    eventually("it says that the target has gone", || has("retrying"));
     seen.lock().unwrap().clear();
     // On the same socket.
     let file = folder.path("target.toml");

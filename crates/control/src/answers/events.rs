@@ -17,7 +17,7 @@ pub struct Events {
 impl fmt::Display for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.events.is_empty() {
-            return f.write_str("no tenant has asked for more than it was promised");
+            return f.write_str("no tenant has exceeded the rate of its SLO");
         }
         let lines = self.events.iter().map(|event| EventLine(event).to_string());
         f.write_str(&lines.collect::<Vec<_>>().join("\n"))
@@ -35,8 +35,8 @@ impl fmt::Display for EventLine<'_> {
         match self.0.kind {
             TenantEventKind::OverrunBegan => write!(
                 f,
-                "{number}: {tenant} asks for more than it is promised on {device}: {} tokens/s \
-                 over {} ms, {} promised, {} commands wait",
+                "{number}: {tenant} exceeds the rate of its SLO on {device}: {} tokens/s over {} \
+                 ms, {} reserved, {} commands waiting",
                 demand.asked_milli / 1000,
                 demand.window_ms,
                 demand.promised_milli / 1000,
@@ -44,7 +44,7 @@ impl fmt::Display for EventLine<'_> {
             ),
             TenantEventKind::OverrunEnded => write!(
                 f,
-                "{number}: {tenant} keeps to its promise on {device} again"
+                "{number}: {tenant} is within the rate of its SLO on {device} again"
             ),
         }
     }

@@ -39,8 +39,8 @@ impl fmt::Display for SwitchAnswer {
         write!(f, "preset {baseline}")?;
         match self.setting.len().saturating_sub(1) {
             0 => {}
-            1 => f.write_str(", and 1 knob (*) that differs from it")?,
-            several => write!(f, ", and {several} knobs (*) that differ from it")?,
+            1 => f.write_str(", with 1 changed parameter (*)")?,
+            several => write!(f, ", with {several} changed parameters (*)")?,
         }
         // In the order in which the switch lists them; what this program does not know, last.
         let known = Knob::ALL.iter().map(|knob| knob.key);
@@ -58,7 +58,8 @@ impl fmt::Display for SwitchAnswer {
         if let Some(threads) = &self.threads {
             write!(
                 f,
-                "\nthreads: {} in use, of {} to {}; {} grown, {} shrunk, {} balanced",
+                "\nthreads: {} in use (min {}, max {}); scaled up {} times, down {} times, \
+                 balanced {} times",
                 threads.active,
                 threads.min,
                 threads.max,
@@ -68,7 +69,11 @@ impl fmt::Display for SwitchAnswer {
             )?;
         }
         for core in &self.cores {
-            write!(f, "\ncore {}: served {}", core.core, core.privilege)?;
+            write!(
+                f,
+                "\ncore {}: thread priority {}",
+                core.core, core.privilege
+            )?;
             if let Some(reason) = &core.privilege_refused {
                 write!(f, " ({reason})")?;
             }
@@ -105,8 +110,8 @@ impl fmt::Display for Did<'_> {
         let caravans: u64 = class.caravans.rings.iter().sum();
         write!(
             f,
-            "{} queues, {} bytes outstanding (load {}), {} answers in {caravans} caravans, {} \
-             quanta, {} preemptions, moved {} in and {} out",
+            "{} queues, {} bytes outstanding (average {}), {} completions in {caravans} batches, \
+             {} quanta, {} preemptions, queues moved in {}, out {}",
             class.queues,
             class.outstanding_bytes,
             class.load_bytes,
@@ -120,7 +125,7 @@ impl fmt::Display for Did<'_> {
         let mut rings: Vec<_> = rings.into_iter().filter(|(_, count)| *count > 0).collect();
         rings.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         if let Some(((reason, count), others)) = rings.split_first() {
-            write!(f, "; rang for {reason} {count}")?;
+            write!(f, "; batches sent by {reason} {count}")?;
             for (reason, count) in others {
                 write!(f, ", {reason} {count}")?;
             }

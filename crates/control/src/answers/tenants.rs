@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Text that says that hosts of no tenant are served.
-pub const DEFAULT_SERVED: &str = "hosts that are no tenant are served as the tenant \"default\"";
+pub const DEFAULT_SERVED: &str = "hosts without a tenant are served as the tenant \"default\"";
 /// Text that says that they are refused.
-pub const DEFAULT_REFUSED: &str = "hosts that are no tenant may not connect";
+pub const DEFAULT_REFUSED: &str = "hosts without a tenant may not connect";
 
 /// All tenants of a target.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,21 +56,21 @@ impl fmt::Display for TenantList {
         for device in &self.devices {
             writeln!(
                 f,
-                "device {}: {} tokens/s, {} of them promised",
+                "device {}: {} tokens/s, {} reserved for SLOs",
                 printable(&device.device),
                 device.tokens_per_second,
                 device.reserved_tokens_per_second
             )?;
         }
         if self.devices.is_empty() {
-            f.write_str("no device has a model, so nothing is scheduled")?;
+            f.write_str("no device has a cost model (see `switchyard calibrate`)")?;
         }
         for (index, one) in self.tenants.iter().enumerate() {
             if index > 0 || self.devices.is_empty() {
                 f.write_str("\n")?;
             }
             let name = printable(&one.tenant.name);
-            write!(f, "{name}: {}", Promise(&one.tenant))?;
+            write!(f, "{name}: {}", Contract(&one.tenant))?;
             for ServedTenant { device, served } in &one.devices {
                 write!(f, "\n  {}: {}", printable(device), ServiceLine(served))?;
             }
@@ -88,7 +88,7 @@ impl fmt::Display for TenantList {
 impl fmt::Display for TenantAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenant = &self.tenant;
-        write!(f, "{}: {}", printable(&tenant.name), Promise(tenant))?;
+        write!(f, "{}: {}", printable(&tenant.name), Contract(tenant))?;
         let namespaces: Vec<_> = tenant.namespaces.iter().map(u32::to_string).collect();
         let hosts: Vec<_> = tenant.hosts.iter().cloned().collect();
         let networks: Vec<_> = tenant.networks.iter().map(ToString::to_string).collect();
@@ -122,23 +122,19 @@ impl fmt::Display for TenantAnswer {
     }
 }
 
-/// The promise of a tenant, in words.
-struct Promise<'a>(&'a Tenant);
+/// The SLO or weight of a tenant, as text.
+struct Contract<'a>(&'a Tenant);
 
-impl fmt::Display for Promise<'_> {
+impl fmt::Display for Contract<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(promise) = &self.0.latency_critical else {
+        let Some(slo) = &self.0.latency_critical else {
             let share = self.0.best_effort.unwrap_or_default();
             return write!(f, "best effort, weight {}", share.weight);
         };
         write!(
             f,
-            "{} of reads within {} us, for {} requests of {} a second, {} % of them reads",
-            promise.percentile,
-            promise.latency_us,
-            promise.iops,
-            promise.request_size,
-            promise.read_percent
+            "SLO: {} of reads within {} us at {} requests/s of {}, {} % reads",
+            slo.percentile, slo.latency_us, slo.iops, slo.request_size, slo.read_percent
         )
     }
 }
@@ -151,7 +147,7 @@ impl fmt::Display for ServiceLine<'_> {
         let stats = &self.0.stats;
         write!(
             f,
-            "{} reads, {} writes, {} others, {} errors, {} waiting",
+            "{} reads, {} writes, {} other commands, {} errors, {} waiting",
             stats.reads, stats.writes, stats.others, stats.errors, stats.waiting
         )?;
         if let ServiceClass::LatencyCritical {
@@ -161,14 +157,14 @@ impl fmt::Display for ServiceLine<'_> {
         {
             write!(
                 f,
-                "; {percentile} within {} us in {} of {} seconds",
+                "; {percentile} within {} us in {} of {} one-second windows",
                 latency_ns / 1000,
                 self.0.windows.met,
                 self.0.windows.met + self.0.windows.missed
             )?;
         }
         if self.0.overruns {
-            f.write_str("; asks for more than it is promised")?;
+            f.write_str("; exceeds the rate of its SLO")?;
         }
         Ok(())
     }
@@ -184,8 +180,8 @@ impl fmt::Display for Details<'_> {
         let whole = |milli: u64| milli / 1000;
         write!(
             f,
-            "\n  tokens: {} earned, {} spent, {} given away, {} lent by others; {} reserved a \
-             second; stopped in {} rounds",
+            "\n  tokens: {} earned, {} spent, {} donated, {} taken from other tenants; {} reserved \
+             per second; limited in {} rounds",
             whole(stats.earned_milli),
             whole(stats.spent_milli),
             whole(stats.given_milli),
@@ -196,9 +192,9 @@ impl fmt::Display for Details<'_> {
         let latency = &served.latency;
         for (what, histogram) in [
             ("reads", &latency.reads),
-            ("reads in the device", &latency.device_reads),
-            ("others", &latency.others),
-            ("others in the device", &latency.device_others),
+            ("device time of reads", &latency.device_reads),
+            ("other commands", &latency.others),
+            ("device time of other commands", &latency.device_others),
         ] {
             if histogram.commands() > 0 {
                 write!(f, "\n  {what}: {}", Percentiles(histogram))?;
@@ -216,7 +212,7 @@ impl fmt::Display for Percentiles<'_> {
         let percentiles = [("p50", 500), ("p95", 950), ("p99", 990), ("p99.9", 999)];
         let parts = percentiles.map(|(name, permille)| match self.0.permille_ns(permille) {
             Some(ns) => format!("{name} <= {} us", ns / 1000),
-            None => format!("{name} above all buckets"),
+            None => format!("{name} above the largest bucket"),
         });
         f.write_str(&parts.join(", "))
     }

@@ -124,7 +124,7 @@ impl AttachmentSnapshot {
 impl fmt::Display for AttachmentsAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.attachments.is_empty() {
-            return f.write_str("nothing is attached");
+            return f.write_str("no attachments");
         }
         let titles = TITLES.map(ToOwned::to_owned);
         let rows = self.attachments.iter().map(AttachmentSnapshot::cells);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_table_has_a_line_for_each_attachment() {
         let mut answer = AttachmentsAnswer::default();
-        assert_eq!(answer.to_string(), "nothing is attached");
+        assert_eq!(answer.to_string(), "no attachments");
         let class = |reads, errors| AttachmentClass {
             counts: IoCounts {
                 reads,

@@ -25,7 +25,7 @@ columns! { ATTACHMENTS, attachment_cells(row: AttachmentRow<'_>):
     "written_bytes_per_second" "write B/s" => row.rise.bytes(|c| c.written_bytes),
     "others_per_second" "other/s" => row.rise.count(|c| c.others),
     "errors_per_second" "err/s" => row.rise.count(|c| c.errors),
-    "under_way" "under way" => Cell::Count(row.is.under_way),
+    "under_way" "in flight" => Cell::Count(row.is.under_way),
     "size_bytes" "size" => Cell::Bytes(row.attachment.size_bytes),
     "device" "device" => Cell::text(&row.attachment.device),
 }
@@ -57,7 +57,7 @@ pub(super) fn table(
     }
     Table {
         name: "attachments",
-        empty: "nothing is attached",
+        empty: "no attachments",
         columns: ATTACHMENTS,
         fixed: 2,
         rows,

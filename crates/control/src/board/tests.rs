@@ -143,5 +143,5 @@ fn plain_text_says_it_all_and_what_is_not_there() {
     let end = |line: &str, word: &str| line.find(word).expect("is there") + word.len();
     assert_eq!(end(lines[3], "spent/s"), end(lines[6], " 230"));
     let nothing = Board::between(None, &Snapshot::default()).to_string();
-    assert!(nothing.contains("NAMESPACES\nthere are no namespaces\n"));
+    assert!(nothing.contains("NAMESPACES\nno namespaces\n"));
 }

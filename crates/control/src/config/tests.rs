@@ -638,8 +638,8 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         ),
         (
             "[switch]\nthreads = \"per-core\"",
-            ":2: switch.threads: was removed; omit it: a core of a switchboard has one thread, which \
-             serves all classes",
+            ":2: switch.threads: was removed; omit it: each core of a switchboard has one thread \
+             for all classes",
         ),
         (
             "[switch]\nbaseline = \"windows\"",
@@ -661,8 +661,8 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         ),
         (
             "[switch]\ncaravan = true\ndoorbell_delay_us = 75",
-            ":3: switch.doorbell_delay_us: doorbell_delay_us counts only with doorbell=fixed; say \
-             that, too, or omit this",
+            ":3: switch.doorbell_delay_us: doorbell_delay_us has an effect only with doorbell=fixed; \
+             set that too, or omit this",
         ),
         (
             "poll = \"auto\"\n[switch]\npolling = \"never\"",
@@ -686,7 +686,7 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         .expect_err("out of range")
         .to_string();
     assert!(
-        error.starts_with("switch.quantum_bytes: quantum_bytes is 1; it can be"),
+        error.starts_with("switch.quantum_bytes: quantum_bytes is 1; use"),
         "{error}"
     );
 }

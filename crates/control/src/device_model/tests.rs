@@ -106,7 +106,7 @@ const WRONG: [(&str, &str, &str, &str); 8] = [
         "tokens_per_second = 52500",
         "tokens_per_second = 10000",
         "tokens_per_second = 52500",
-        "no higher rate",
+        "is not higher than",
     ),
     (
         "p95_ns = 1000000",
@@ -156,7 +156,7 @@ fn what_is_wrong_is_named_with_its_line() {
             .next()
             .unwrap()
             .replacen("version", "curve = []\nversion", 1);
-    assert!(problems(&no_points)[0].contains("a curve of 0 points"));
+    assert!(problems(&no_points)[0].contains("the curve has 0 points"));
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl From<LiveError> for Failure {
     fn from(error: LiveError) -> Self {
         Self {
             state: CalibrationState::Failed,
-            reason: format!("{error}; the model is as it was"),
+            reason: format!("{error}; the model is unchanged"),
         }
     }
 }

@@ -536,7 +536,7 @@ fn knobs_are_seen_and_turned_while_it_runs() {
     let error = patch(r#"{"doorbell_max_hold_us": 10}"#).error(422);
     assert_eq!(
         error,
-        "doorbell_max_hold_us counts only with doorbell=adaptive; say that, too, or omit this"
+        "doorbell_max_hold_us has an effect only with doorbell=adaptive; set that too, or omit this"
     );
     plane.refuse(|action| matches!(action, Action::TurnKnobs { .. }));
     patch(r#"{"caravan": true}"#).error(500);

@@ -63,7 +63,7 @@ impl<T> DeviceIo<T> {
             let Some(open) = open else {
                 return Err(error);
             };
-            tracing::warn!("requests of class {class} share a queue: {error}");
+            tracing::warn!("requests of class {class} share the queue of the other class: {error}");
             self.channels[class].channel = Box::new(NoChannel);
             self.ways = PerClass::from_fn(|_| open);
         }

@@ -13,7 +13,7 @@ pub enum FuseError {
     #[error("{0}")]
     Namespaces(String),
     /// The mount point cannot be used.
-    #[error("mount point {path}: {source}; create the directory first, or choose another one")]
+    #[error("mount point {path}: {source}; create the directory, or use another one")]
     MountPoint {
         /// The mount point.
         path: PathBuf,
@@ -21,24 +21,25 @@ pub enum FuseError {
         source: io::Error,
     },
     /// The mount point is no directory.
-    #[error("mount point {0} is not a directory; choose an empty directory")]
+    #[error("mount point {0} is not a directory; use an empty directory")]
     NotADirectory(PathBuf),
     /// A FUSE file system is mounted there.
     #[error(
-        "{0} is the mount point of another FUSE file system; choose another directory, or unmount \
+        "{0} is already the mount point of a FUSE file system; use another directory, or unmount \
          it: fusermount3 -u {0}"
     )]
     AlreadyMounted(PathBuf),
     /// The process that served the mount point is gone, and its mount is left.
-    #[error("{0} is left over from a process that ended; remove it: fusermount3 -u {0}")]
+    #[error("{0} has a stale FUSE mount of a process that ended; remove it: fusermount3 -u {0}")]
     Stale(PathBuf),
     /// The kernel's interface cannot be opened.
-    #[error("/dev/fuse: {0}; load the kernel module (modprobe fuse), or give access to the device")]
+    #[error(
+        "cannot open /dev/fuse: {0}; load the kernel module (modprobe fuse), or grant access \
+        to the device"
+    )]
     NoFuse(io::Error),
     /// The process may not mount, and the program that does it for it is missing.
-    #[error(
-        "fusermount3: {0}; install the package fuse3, or run as root: mounting needs either of them"
-    )]
+    #[error("cannot run fusermount3: {0}; install the package fuse3, or run as root")]
     NoHelper(io::Error),
     /// The kernel or `fusermount3` refused to mount.
     #[error("cannot mount at {path}: {reason}")]
@@ -49,7 +50,7 @@ pub enum FuseError {
         reason: String,
     },
     /// The kernel and the front end do not agree on a protocol.
-    #[error("FUSE session: {0}; the kernel must be Linux 4.20 or later")]
+    #[error("cannot start the FUSE session: {0}; Linux 4.20 or later is needed")]
     Session(io::Error),
     /// The thread cannot run on the core.
     #[error(transparent)]
@@ -66,11 +67,11 @@ pub enum FuseError {
         source: DeviceError,
     },
     /// The thread cannot be started.
-    #[error("cannot start a thread: {0}; raise the limit of threads (ulimit -u)")]
+    #[error("cannot start a thread: {0}; raise the limit with `ulimit -u`")]
     Thread(io::Error),
     /// Files are open, or a process works in the directory.
     #[error(
-        "{path} is in use ({open} open files); close them, or find their users: fuser -vm {path}"
+        "{path} is in use ({open} open files); close them (fuser -vm {path} lists the processes)"
     )]
     InUse {
         /// The mount point.

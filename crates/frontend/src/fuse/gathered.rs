@@ -82,7 +82,7 @@ impl Gathered {
                     Some(Errno::INTR) => {}
                     Some(Errno::AGAIN | Errno::BUSY) => std::thread::sleep(SHORTAGE_PAUSE),
                     _ => {
-                        tracing::error!("the ring of the answers is broken: {error}");
+                        tracing::error!("io_uring for FUSE replies failed: {error}");
                         // The kernel may read answers still.
                         std::process::abort();
                     }

@@ -213,7 +213,7 @@ impl Attachment {
     /// finished, and later ones fail. Each takes at most [`DRAIN_TIME`].
     pub fn detach_forced(&mut self) {
         if let Err(error) = self.detach() {
-            tracing::warn!("{error}; detached all the same");
+            tracing::warn!("{error}; detached by force");
             self.forced = true;
             if !self.has_ended() {
                 write_back::write_back(self.mount.path(), DRAIN_TIME.into());
@@ -244,7 +244,7 @@ impl Attachment {
         let until = Instant::now() + Duration::from(DRAIN_TIME);
         while !self.shared.drained.load(Ordering::Relaxed) && !self.has_ended() {
             if Instant::now() >= until {
-                tracing::warn!("requests are under way still: they are given up");
+                tracing::warn!("requests did not finish within the drain time; they are cancelled");
                 self.forced = true;
                 return;
             }
@@ -277,13 +277,13 @@ fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(
     if namespaces.len() > NAMESPACES_MAX {
         let count = namespaces.len();
         return wrong(format!(
-            "{count} namespaces are more than the {NAMESPACES_MAX} of one mount; use several mounts"
+            "{count} namespaces exceed the limit of {NAMESPACES_MAX} per mount; use several mounts"
         ));
     }
     let mut seen = BTreeSet::new();
     match namespaces.iter().find(|(nsid, _)| !seen.insert(*nsid)) {
         Some((nsid, _)) => wrong(format!(
-            "namespace {nsid} is named twice; name it once, or use another mount point"
+            "namespace {nsid} is given twice; use it once, or use a second mount point"
         )),
         None => Ok(()),
     }
@@ -293,7 +293,7 @@ fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(
 fn ended(shared: Arc<SharedMount>, connection: Connection) -> impl FnOnce(io::Result<()>) {
     move |result| {
         if let Err(error) = result {
-            tracing::error!("io_uring: {error}; the files of the mount are dead");
+            tracing::error!("io_uring failed: {error}; the files of the mount no longer work");
             shared.failed.store(true, Ordering::Relaxed);
             // Requests that are not read have no other answer.
             connection.abort();

@@ -171,7 +171,7 @@ impl Mount {
             self.means == Means::Kernel && rustix::mount::unmount(&self.path, flags).is_ok();
         if !by_kernel && !detach_by_helper(&self.path) {
             let path = self.path.display();
-            tracing::warn!("the mount at {path} is left; remove it: fusermount3 -u -z {path}");
+            tracing::warn!("could not unmount {path}; remove the mount: fusermount3 -u -z {path}");
         }
         self.mounted = false;
     }
@@ -245,7 +245,7 @@ fn remove_stale(path: &Path) -> Result<bool, FuseError> {
         return Err(stale());
     }
     let absolute = absolute.display();
-    tracing::warn!("{absolute}: the mount that a process left there which ended is removed");
+    tracing::warn!("removed the stale mount at {absolute}");
     Ok(true)
 }
 
@@ -315,7 +315,7 @@ fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FuseEr
         Ok(Some(connection)) if output.status.success() => Ok(connection),
         _ if !output.stderr.is_empty() => Err(refused(message(&output.stderr))),
         Err(error) => Err(refused(error.to_string())),
-        Ok(_) => Err(refused(format!("{HELPER} ended with {}", output.status))),
+        Ok(_) => Err(refused(format!("{HELPER} failed with {}", output.status))),
     }
 }
 

@@ -184,7 +184,7 @@ impl Dataplane {
                 Ok(None) => self.readable = false,
                 Err(errno) => {
                     if errno != Errno::NODEV {
-                        tracing::error!("requests cannot be read: {errno}");
+                        tracing::error!("cannot read FUSE requests: {errno}");
                     }
                     self.close(cx);
                 }
@@ -196,7 +196,7 @@ impl Dataplane {
     fn begin_request(&mut self, len: usize, cx: &mut Context<'_>) {
         let message = &self.message[..len];
         let Some((header, body)) = Header::parse(message) else {
-            tracing::error!("a message of the kernel has {len} bytes only");
+            tracing::error!("a FUSE request has only {len} bytes");
             return;
         };
         let request = Request::parse(&header, body).ok_or(Errno::IO);
@@ -516,7 +516,7 @@ impl reactor::Service for Dataplane {
             };
             self.readable = true;
             if let Err(error) = result {
-                tracing::error!("requests cannot be waited for: {error}");
+                tracing::error!("cannot wait for FUSE requests: {error}");
                 self.close(cx);
             }
         }

@@ -49,7 +49,7 @@ impl Session {
                 Some((header, request))
             });
             let Some((header, request)) = parsed else {
-                return Err(io::Error::other("its first message cannot be read"));
+                return Err(io::Error::other("the first message is malformed"));
             };
             let Request::Init {
                 version: (major, minor),
@@ -58,7 +58,7 @@ impl Session {
             } = request
             else {
                 session.refuse(header.unique, Errno::IO);
-                return Err(io::Error::other("its first message is another one"));
+                return Err(io::Error::other("the first message is not FUSE_INIT"));
             };
             if major > VERSION.0 {
                 session.answer(header.unique, Answer::version().bytes());
@@ -66,7 +66,7 @@ impl Session {
             }
             if major < VERSION.0 || minor < MINOR_MIN {
                 session.refuse(header.unique, Errno::PROTO);
-                let version = format!("version {major}.{minor} of the protocol is too old");
+                let version = format!("FUSE protocol version {major}.{minor} is too old");
                 return Err(io::Error::other(version));
             }
             session.minor = minor;
@@ -160,6 +160,6 @@ fn not_taken(errno: Errno, log: &LogBudget) {
         return;
     }
     if let Some(suppressed) = log.allow() {
-        tracing::error!(suppressed, "the kernel does not take an answer: {errno}");
+        tracing::error!(suppressed, "the kernel rejected a FUSE reply: {errno}");
     }
 }

@@ -20,9 +20,15 @@ pub(super) fn write_back(mountpoint: &Path, time: Duration) -> bool {
     });
     match spawned.map(|_| is_done.recv_timeout(time)) {
         Ok(Ok(Ok(()))) => return true,
-        Ok(Ok(Err(error))) => tracing::warn!("not all data was written back: {error}"),
-        Ok(Err(_)) => tracing::warn!("not all data was written back in {} s", time.as_secs()),
-        Err(error) => tracing::warn!("data is not written back: no thread: {error}"),
+        Ok(Ok(Err(error))) => tracing::warn!("not all cached data was written back: {error}"),
+        Ok(Err(_)) => tracing::warn!(
+            "not all cached data was written back within {} s",
+            time.as_secs()
+        ),
+        Err(error) => tracing::warn!(
+            "cached data was not written back: cannot start a thread: \
+            {error}"
+        ),
     }
     false
 }

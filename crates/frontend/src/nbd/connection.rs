@@ -216,13 +216,13 @@ impl Connection {
     /// Returns the wait that took too long, if one did.
     pub(super) fn overdue(&self, now: Time) -> Option<&'static str> {
         if self.negotiates().is_some_and(|by| now >= by) {
-            return Some("did not choose an export");
+            return Some("did not select an export in time");
         }
         let payload = self.payload.as_ref();
         if payload.is_some_and(|payload| now >= payload.since + NBD_TRANSFER_TIME) {
-            return Some("did not send the data of a write");
+            return Some("did not send the data of a write in time");
         }
-        (self.is_sending() && now >= self.send_by).then_some("did not take replies")
+        (self.is_sending() && now >= self.send_by).then_some("did not read replies in time")
     }
 
     /// Takes bytes that were received; `plain` is memory for their plain text. Returns an error for
@@ -318,7 +318,7 @@ impl Connection {
                         HandshakeStep::More if taken == 0 => return Ok(at),
                         HandshakeStep::More => {}
                         HandshakeStep::StartTls if at < bytes.len() => {
-                            return Err("sent data behind STARTTLS");
+                            return Err("sent plain-text data after STARTTLS");
                         }
                         HandshakeStep::StartTls => {
                             self.encryption.begin();
@@ -340,7 +340,7 @@ impl Connection {
             }
             at += len;
             let header = RequestHeader::decode(session.form, rest);
-            let header = header.ok_or("sent something else than a request")?;
+            let header = header.ok_or("sent an invalid request")?;
             self.begin(header, key, requests, cx)?;
         }
     }
@@ -362,7 +362,7 @@ impl Connection {
         }
         let has_payload = header.has_payload(session.form);
         if has_payload && header.length > NBD_REQUEST_BYTES_MAX.into() {
-            return Err("sent more data than a request may have");
+            return Err("sent a request with too much data");
         }
         let export = &self.exports[session.export];
         let refused = export.refuse(&header, session);

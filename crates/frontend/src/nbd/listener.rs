@@ -49,10 +49,9 @@ impl Bound {
         let (socket, origin) = match address {
             Address::Tcp(tcp) if !tcp.ip().is_loopback() && !knows_clients => {
                 return Err(FrontendError::Option(format!(
-                    "{tcp}: without TLS that is required and verifies clients, whatever reaches \
-                     this address could read and write; verify clients, or listen on a loopback \
-                     address or a Unix socket and bring that to other machines by a tunnel such \
-                     as ssh -L"
+                    "{tcp}: any machine that reaches this address could read and write; require \
+                     TLS and verify clients, or listen on a loopback address or Unix socket (and \
+                     use a tunnel such as ssh -L)"
                 )));
             }
             Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,

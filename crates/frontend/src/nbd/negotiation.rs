@@ -117,13 +117,18 @@ impl Negotiation {
                 return HandshakeStep::StartTls;
             }
             option::STARTTLS if self.encryption != Encryption::Unavailable => {
-                output.option_reply(number, reply::ERR_INVALID, b"not now, or with data");
+                output.option_reply(
+                    number,
+                    reply::ERR_INVALID,
+                    b"not permitted at this point, or \
+                    has data",
+                );
             }
             option::EXPORT_NAME if self.encryption == Encryption::Required => {
                 return HandshakeStep::Close;
             }
             _ if self.encryption == Encryption::Required && number != option::ABORT => {
-                output.option_reply(number, reply::ERR_TLS_REQD, b"begin TLS first");
+                output.option_reply(number, reply::ERR_TLS_REQD, b"start TLS first");
             }
             option::EXPORT_NAME => return self.export_name(data, output),
             option::ABORT => {
@@ -160,7 +165,11 @@ impl Negotiation {
                 self.meta_context(number, data, output);
             }
             option::LIST | option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
-                output.option_reply(number, reply::ERR_INVALID, b"this option has no data");
+                output.option_reply(
+                    number,
+                    reply::ERR_INVALID,
+                    b"this option must not have data",
+                );
             }
             _ => output.option_reply(number, reply::ERR_UNSUP, &[]),
         }
@@ -264,7 +273,7 @@ impl Negotiation {
             output.option_reply(
                 number,
                 reply::ERR_INVALID,
-                b"malformed, or no structured replies",
+                b"malformed, or structured replies are not enabled",
             );
             return;
         };

@@ -141,7 +141,7 @@ impl Requests {
         } else if owner.command == command::FLUSH && is_done {
             self.flushed = self.flushed.max(owner.covers);
         } else if owner.is_last() && !is_done {
-            tracing::warn!("the device cannot be flushed: {:?}", finished.result);
+            tracing::warn!("cannot flush the device: {:?}", finished.result);
             self.set_forced();
             self.flushed = self.written;
         }

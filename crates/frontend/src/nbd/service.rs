@@ -96,7 +96,7 @@ impl NbdService {
         }
         if let Err(reason) = result {
             if let Some(reason) = reason {
-                tracing::trace!("a client {reason}: its connection is closed");
+                tracing::trace!("closed the connection of a client that {reason}");
             }
             connection.end();
         }
@@ -171,7 +171,7 @@ impl NbdService {
                 continue;
             };
             if let Err(reason) = connection.resume(key, &mut self.requests, cx) {
-                tracing::trace!("a client {reason}: its connection is closed");
+                tracing::trace!("closed the connection of a client that {reason}");
                 connection.end();
             }
             self.active.push(key);
@@ -185,7 +185,9 @@ impl NbdService {
             .iter()
             .filter_map(|(key, connection)| Some((key, connection.overdue(cx.now)?)));
         let overdue: Vec<_> = overdue.collect();
-        let crowded = self.crowding(cx.now).map(|key| (key, "held others up"));
+        let crowded = self
+            .crowding(cx.now)
+            .map(|key| (key, "blocked other clients"));
         for (key, reason) in overdue.into_iter().chain(crowded) {
             self.reset(key, reason, cx);
         }
@@ -209,7 +211,7 @@ impl NbdService {
         if connection.close_sent {
             return;
         }
-        tracing::trace!("a client {reason}: its connection is reset");
+        tracing::trace!("reset the connection of a client that {reason}");
         connection.abandon();
         drop(connection.closes());
         let socket = connection.socket;
@@ -224,7 +226,7 @@ impl NbdService {
             return;
         };
         if cx.now >= by {
-            tracing::warn!("requests are in flight still: they are given up");
+            tracing::warn!("requests did not finish within the drain time; they are cancelled");
             self.requests.set_forced();
             let all: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
             for key in all {
@@ -246,7 +248,7 @@ impl NbdService {
         if negotiating.len() >= self.negotiations_max
             && let Some((_, key)) = negotiating.into_iter().min_by_key(|&(by, _)| by)
         {
-            self.reset(key, "made room for another one in the handshake", cx);
+            self.reset(key, "was the oldest of too many clients in negotiation", cx);
         }
     }
 

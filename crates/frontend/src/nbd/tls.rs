@@ -94,8 +94,8 @@ pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
 
 fn wrong(path: &Path, error: &dyn Display) -> FrontendError {
     FrontendError::Option(format!(
-        "cannot use {}: {error}; write it in PEM, in the folder of the certificates: \
-         server-cert.pem and server-key.pem, and to verify clients ca-cert.pem",
+        "cannot use {}: {error}; the directory needs the PEM files server-cert.pem and \
+         server-key.pem, and ca-cert.pem to verify clients",
         path.display()
     ))
 }
@@ -105,7 +105,7 @@ fn read_all<T: PemObject>(path: &Path) -> Result<Vec<T>, FrontendError> {
     let items = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<T>, _>>);
     let items = items.map_err(|error| wrong(path, &error))?;
     if items.is_empty() {
-        return Err(wrong(path, &"there is none in it"));
+        return Err(wrong(path, &"no private key found"));
     }
     Ok(items)
 }
@@ -207,13 +207,13 @@ impl TlsChannel {
     ) -> Result<bool, &'static str> {
         while !bytes.is_empty() {
             let taken = self.connection.read_tls(&mut bytes);
-            let taken = taken.map_err(|_| "sent more than TLS allows at a time")?;
+            let taken = taken.map_err(|_| "sent a TLS record that is too long")?;
             let state = self.connection.process_new_packets();
             let state = state.map_err(|error| {
                 if let Some(suppressed) = self.log.allow() {
-                    tracing::debug!(suppressed, "TLS with a client: {error}");
+                    tracing::debug!(suppressed, "TLS error of a client: {error}");
                 }
-                "broke the rules of TLS"
+                "violated the TLS protocol"
             })?;
             let (at, len) = (plain.len(), state.plaintext_bytes_to_read());
             plain.resize(at + len, 0);

@@ -8,24 +8,29 @@ use std::io;
 pub enum UblkError {
     /// The kernel's driver is not there.
     #[error(
-        "no /dev/ublk-control: load the kernel's driver (modprobe ublk_drv; Linux 6.5 or newer, and \
-         on some systems a package such as linux-modules-extra)"
+        "/dev/ublk-control does not exist; load the kernel module (modprobe ublk_drv; needs Linux \
+         6.5 or later, and on some systems a package such as linux-modules-extra)"
     )]
     NoDriver,
     /// The process may not make block devices.
-    #[error("a block device takes the rights of root (CAP_SYS_ADMIN): run it by sudo, or use fuse")]
+    #[error("creating a block device needs CAP_SYS_ADMIN; run as root, or use fuse")]
     NotPermitted,
     /// The control device cannot be opened for another reason.
-    #[error("/dev/ublk-control: {0}")]
+    #[error("cannot open /dev/ublk-control: {0}")]
     Control(io::Error),
     /// The ring for control commands cannot be made.
     #[error("io_uring: {0}; check `sysctl kernel.io_uring_disabled` (0 allows it)")]
     Ring(io::Error),
     /// The driver lacks a feature.
-    #[error("this kernel's ublk_drv is too old: Linux 6.5 or newer is needed (UBLK_F_USER_COPY)")]
+    #[error(
+        "the ublk_drv of this kernel is too old (no UBLK_F_USER_COPY); Linux 6.5 or later is \
+        needed"
+    )]
     TooOld,
     /// Another process serves the device.
-    #[error("/dev/ublkb{id} is served by process {process}; choose another --id, or end that")]
+    #[error(
+        "/dev/ublkb{id} is served by process {process}; use another --id, or stop that process"
+    )]
     Taken {
         /// Number of the device.
         id: u32,
@@ -33,7 +38,7 @@ pub enum UblkError {
         process: i32,
     },
     /// The device that was left behind is another one.
-    #[error("/dev/ublkb{id} was left by another process and cannot be taken over: {reason}")]
+    #[error("cannot recover /dev/ublkb{id}, which another process left: {reason}")]
     Different {
         /// Number of the device.
         id: u32,
@@ -41,7 +46,7 @@ pub enum UblkError {
         reason: String,
     },
     /// The kernel refuses a command.
-    #[error("{command} of ublk device {id}: {source}")]
+    #[error("{command} of ublk device {id} failed: {source}")]
     Command {
         /// Name of the command.
         command: &'static str,
@@ -59,7 +64,7 @@ pub enum UblkError {
         source: io::Error,
     },
     /// The block device is open.
-    #[error("{path} is in use by {user}; unmount it, or close it")]
+    #[error("{path} is in use by {user}; unmount or close it")]
     InUse {
         /// Path of the block device.
         path: String,
@@ -68,8 +73,8 @@ pub enum UblkError {
     },
     /// The files of other processes cannot be looked at.
     #[error(
-        "{path} may be in use: without CAP_SYS_PTRACE the processes that have it open are not found; \
-         close it everywhere, and detach it by force"
+        "{path} may be in use: without CAP_SYS_PTRACE its users are unknown; close it in all \
+         processes, then detach it with --force"
     )]
     MayBeInUse {
         /// Path of the block device.

@@ -294,7 +294,7 @@ impl UblkServer {
         let keep = in_use && !self.ends_with_process;
         if keep {
             let id = self.info.id;
-            tracing::warn!("/dev/{name} stays, and waits for the next server with --id {id}");
+            tracing::warn!("/dev/{name} stays, and its requests wait for a server with --id {id}");
         }
         self.end(keep);
     }
@@ -379,7 +379,7 @@ impl UblkServer {
             }
             if self.shared.broken.load(Ordering::Relaxed) {
                 return Err(failed(std::io::Error::other(
-                    "it refuses to fetch requests",
+                    "the driver refuses to fetch requests",
                 )));
             }
         }
@@ -409,7 +409,10 @@ impl UblkServer {
         let end = Instant::now() + Duration::from(DRAIN_TIME);
         while !self.cores.have_ended() {
             if Instant::now() >= end {
-                tracing::warn!("requests are in flight still: they are left to the next server");
+                tracing::warn!(
+                    "requests did not finish within the drain time; a successor \
+                    completes them"
+                );
                 self.forced = true;
                 return false;
             }
@@ -423,7 +426,7 @@ impl UblkServer {
         if self.command_in_time(Control::StopDevice, DRAIN_TIME) {
             return true;
         }
-        tracing::warn!("requests are under way still: they are given up");
+        tracing::warn!("requests did not finish within the drain time; they are cancelled");
         self.forced = true;
         self.cores.tell(|| Message::Abort);
         self.command_in_time(Control::StopDevice, DRAIN_TIME)
@@ -479,7 +482,7 @@ fn wanted(
         .queues
         .unwrap_or_else(|| each_core().clamp(1, UBLK_QUEUES_MAX));
     if !(1..=UBLK_QUEUES_MAX).contains(&queues) {
-        let text = format!("{queues} queues are not possible: choose 1 to {UBLK_QUEUES_MAX}");
+        let text = format!("{queues} queues are out of range; use 1 to {UBLK_QUEUES_MAX}");
         return Err(FrontendError::Option(text).into());
     }
     let page = u32::try_from(rustix::param::page_size()).expect("a page is small");

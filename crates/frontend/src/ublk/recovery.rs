@@ -57,7 +57,7 @@ pub(super) fn find(
             DeviceState::Dead => None,
             DeviceState::Other(state) => {
                 let reason =
-                    format!("it is in state {state}; remove it by the program that made it");
+                    format!("it is in state {state}; remove it with the program that created it");
                 return Err(UblkError::Different { id, reason });
             }
         };
@@ -111,28 +111,28 @@ fn difference(
     queues: Option<u16>,
 ) -> Option<String> {
     if info.flags & features::NEEDED != features::NEEDED {
-        return Some("it was made by another program".to_owned());
+        return Some("it was created by another program".to_owned());
     }
     let (has, wants) = (left.geometry, wanted.parameters.geometry);
     // A volume that has grown is the same one: the kernel is told its size later.
     if has.block_bytes != wants.block_bytes || has.blocks > wants.blocks {
         return Some(format!(
-            "it has {} blocks of {} bytes, and this device {} of {}",
+            "it has {} blocks of {} bytes, but this device has {} blocks of {} bytes",
             has.blocks, has.block_bytes, wants.blocks, wants.block_bytes
         ));
     }
     if info.identity != wanted.info.identity {
-        let reason = "it is of another volume, or of memory that ended with its process: choose \
-                      another --id, give its device, or remove it (`ublk del` of ublksrv)";
+        let reason = "it belongs to another volume, or to a RAM device that was lost; use another \
+            --id, use its volume, or remove it (`ublk del` of ublksrv)";
         return Some(reason.to_owned());
     }
     if left.read_only != wanted.parameters.read_only {
         let kind = if left.read_only { "is" } else { "is not" };
-        return Some(format!("it {kind} read-only: give the same --read-only"));
+        return Some(format!("it {kind} read-only; use the same --read-only"));
     }
     match queues {
         Some(queues) if queues != info.queues => Some(format!(
-            "it has {} queues: omit --queues, or give this number",
+            "it has {} queues; omit --queues, or use this number",
             info.queues
         )),
         _ => None,

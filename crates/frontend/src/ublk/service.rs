@@ -163,9 +163,7 @@ impl<D: Descriptions> UblkService<D> {
                 self.tag(place).end();
                 self.live -= 1;
                 if error.raw_os_error() != Some(Errno::NODEV.raw_os_error()) {
-                    tracing::error!(
-                        "the kernel takes no command of a ublk device's queue: {error}"
-                    );
+                    tracing::error!("the kernel rejects commands of a ublk queue: {error}");
                     self.shared.broken.store(true, Ordering::Relaxed);
                 }
             }
@@ -289,7 +287,7 @@ impl<D: Descriptions> UblkService<D> {
                 if let Some(suppressed) = self.shared.log.allow() {
                     tracing::warn!(
                         suppressed,
-                        "data of a ublk device's request cannot be copied: {error}"
+                        "cannot copy the data of a ublk request: {error}"
                     );
                 }
                 false

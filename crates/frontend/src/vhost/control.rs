@@ -91,8 +91,8 @@ impl Door<'_> {
                 if let Some(suppressed) = shared.log.allow() {
                     tracing::warn!(
                         suppressed,
-                        "a second vhost-user front end is disconnected: a machine has the disk already; \
-                         stop that one, or attach another disk at a socket of its own"
+                        "refused a second vhost-user connection: another virtual machine uses the \
+                         disk; stop it, or attach another disk at another socket"
                     );
                 }
             }
@@ -114,7 +114,7 @@ fn serve(
         if let Some(suppressed) = shared.log.allow() {
             tracing::warn!(
                 suppressed,
-                "a vhost-user front end is refused: the device is gone"
+                "refused a vhost-user connection: the device is no longer available"
             );
         }
         return;
@@ -131,10 +131,7 @@ fn serve(
         Err(error) => {
             drop(kept);
             if let Some(suppressed) = shared.log.allow() {
-                tracing::warn!(
-                    suppressed,
-                    "a vhost-user front end is disconnected: {error}"
-                );
+                tracing::warn!(suppressed, "closed a vhost-user connection: {error}");
             }
         }
     }
@@ -146,7 +143,7 @@ fn serve(
             if let Some(suppressed) = shared.log.allow() {
                 tracing::warn!(
                     suppressed,
-                    "requests of a vhost-user front end are left unfinished"
+                    "a vhost-user connection ended with unfinished requests"
                 );
             }
         }

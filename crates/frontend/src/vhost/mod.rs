@@ -235,12 +235,12 @@ fn share(
     let queues = options.queues.unwrap_or(VRINGS_MAX);
     if !(1..=VRINGS_MAX).contains(&queues) {
         return Err(FrontendError::Option(format!(
-            "{queues} queues are not possible: choose 1 to {VRINGS_MAX}"
+            "{queues} queues are out of range; use 1 to {VRINGS_MAX}"
         )));
     }
     if options.id.len() > ID_BYTES {
         return Err(FrontendError::Option(format!(
-            "the serial number {:?} is too long: give one of at most {ID_BYTES} bytes",
+            "the serial number {:?} is too long; use at most {ID_BYTES} bytes",
             options.id
         )));
     }

@@ -160,7 +160,7 @@ impl Ring {
         let used = memory.write_obj(element, GuestAddress(self.queue.used_ring() + place));
         if written.is_err() || used.is_err() {
             // Both were checked when the chain was taken.
-            self.break_off(&"the used ring lies outside of the guest's memory");
+            self.break_off(&"the used ring is outside guest memory");
             return;
         }
         self.unpublished.push(head);
@@ -186,7 +186,7 @@ impl Ring {
         let at = GuestAddress(self.queue.used_ring() + USED_INDEX_AT);
         let shown = self.memory.store(next.to_le(), at, Ordering::Release);
         if shown.is_err() {
-            self.break_off(&"the used ring lies outside of the guest's memory");
+            self.break_off(&"the used ring is outside guest memory");
         }
         if let Some(inflight) = &mut self.inflight {
             inflight.ended(&self.unpublished, next);
@@ -211,7 +211,7 @@ impl Ring {
         if let Some(suppressed) = self.log.allow() {
             tracing::error!(
                 suppressed,
-                "a guest broke its request queue: {reason}; the queue is stopped"
+                "stopped a request queue because of an error of the guest: {reason}"
             );
         }
         if let Some(error) = &self.error {

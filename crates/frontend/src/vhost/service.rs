@@ -93,10 +93,7 @@ impl VhostService {
             }
             Some(Err(error)) => {
                 if let Some(suppressed) = self.shared.log.allow() {
-                    tracing::error!(
-                        suppressed,
-                        "a queue's event counter cannot be watched: {error}"
-                    );
+                    tracing::error!(suppressed, "cannot poll the eventfd of a queue: {error}");
                 }
                 Kick::Absent
             }
@@ -112,7 +109,7 @@ impl VhostService {
                     let room = unfinished.len();
                     self.take_from(index, &mut ring, &mut queue, &memory, room);
                 }
-                None => ring.break_off(&"what another back end left cannot be found again"),
+                None => ring.break_off(&"cannot recover the requests of the previous back end"),
             }
         }
         self.rings[usize::from(index)] = Some(ring);
@@ -505,9 +502,7 @@ impl Service for VhostService {
             Kick::Ending(file) => cx.driver.close_file(file),
             Kick::Watched(file) => {
                 cx.driver.close_file(file);
-                ring.break_off(&format_args!(
-                    "its event counter cannot be watched: {error}"
-                ));
+                ring.break_off(&format_args!("cannot poll its eventfd: {error}"));
             }
             Kick::Absent => {}
         }

@@ -256,8 +256,7 @@ impl Session {
             tracing::warn!(
                 suppressed,
                 requests = answer.unfinished.len(),
-                "a queue of a virtual machine stops with requests that the device has not answered; \
-                 they are carried out again when it continues"
+                "a queue stops with outstanding requests; they are sent again when it resumes"
             );
         }
         let vring = &mut self.vrings[index];
@@ -534,8 +533,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         {
             if volume != 0 && self.shared.volume != 0 && volume != self.shared.volume {
                 return Err(Error::InvalidOperation(
-                    "the machine had another volume at this socket, and may rely on its content: \
-                     attach that volume here, or start the machine anew",
+                    "the virtual machine had another volume at this socket; attach that volume \
+                     here, or restart the virtual machine",
                 ));
             }
             self.known = true;
@@ -553,11 +552,11 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
-        Err(Error::InvalidOperation("a disk has no display"))
+        Err(Error::InvalidOperation("not supported by a disk: GPU"))
     }
 
     fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
-        Err(Error::InvalidOperation("a disk shares no objects"))
+        Err(Error::InvalidOperation("not supported: shared objects"))
     }
 
     fn set_device_state_fd(
@@ -566,18 +565,24 @@ impl VhostUserBackendReqHandlerMut for Session {
         _: VhostTransferStatePhase,
         _: File,
     ) -> Result<Option<File>> {
-        Err(Error::InvalidOperation("a disk has no state to transfer"))
+        Err(Error::InvalidOperation(
+            "not supported: device state transfer",
+        ))
     }
 
     fn check_device_state(&mut self) -> Result<()> {
-        Err(Error::InvalidOperation("a disk has no state to transfer"))
+        Err(Error::InvalidOperation(
+            "not supported: device state transfer",
+        ))
     }
 
     fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
-        Err(Error::InvalidOperation("a disk shares no memory"))
+        Err(Error::InvalidOperation(
+            "not supported: shared memory regions",
+        ))
     }
 
     fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("writes are not logged"))
+        Err(Error::InvalidOperation("not supported: dirty logging"))
     }
 }

@@ -78,7 +78,7 @@ impl OwnWriters {
         let before = *state.ending.get_or_insert(process);
         if before != process {
             return Err(Error::InvalidOperation(
-                "the writes of another machine's last back end are still being ended; connect again",
+                "writes of a previous virtual machine are still being cancelled; connect again",
             ));
         }
         let begins = state.next.replace(record).is_none();

@@ -115,13 +115,13 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The chain loops, leaves its table, is too long, or has an indirect table where none may be.
-    #[error("a chain of descriptors loops, leaves its table, or is too long")]
+    #[error("a descriptor chain has a loop, an index out of range, or too many descriptors")]
     Chain,
     /// The chain has no byte that the device may write.
-    #[error("a chain of descriptors has no room for a status")]
+    #[error("a descriptor chain has no writable byte for the status")]
     NoStatus,
     /// The status byte lies outside of the guest's memory.
-    #[error("the status of a request lies outside of the guest's memory")]
+    #[error("the status byte of a request is outside guest memory")]
     Outside,
 }
 

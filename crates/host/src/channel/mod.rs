@@ -386,7 +386,7 @@ impl Channel for RemoteChannel {
             return None;
         }
         Some(Err(DeviceError::NoQueue(format!(
-            "{} at {} refuses Connect of I/O queue {queue}: {status}; use fewer queues, or raise \
+            "{} at {} refused Connect of I/O queue {queue}: {status}; use fewer queues, or raise \
              the target's limits",
             self.association.options().subsystem,
             self.association.address()

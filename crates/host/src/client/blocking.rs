@@ -19,12 +19,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use switch::{Class, PathSpec};
 
-/// Pieces of one call that are under way at once: enough to keep a connection busy, few enough to
-/// leave buffers for others.
+/// Outstanding requests per call: enough to keep a connection busy, few enough to leave buffers for
+/// other calls.
 const PIECES_IN_FLIGHT: usize = 8;
 
-/// A connected subsystem: one controller of it. Cheap to clone; disconnected in order when the
-/// last clone and the last namespace of it are dropped.
+/// A connection to a subsystem. Cheap to clone. Shut down when the last clone and namespace of it
+/// are dropped.
 #[derive(Clone, Debug)]
 pub struct Subsystem {
     inner: Arc<SubsystemInner>,
@@ -51,37 +51,35 @@ impl Subsystem {
         }
     }
 
-    /// State and knowledge of the association.
+    /// The association.
     #[must_use]
     pub fn association(&self) -> &Arc<Association> {
         &self.inner.association
     }
 
-    /// The controller, as it was last identified.
+    /// Latest Identify data of the controller.
     ///
     /// # Errors
-    /// [`HostError::Closed`] when it was never identified.
+    /// [`HostError::Closed`] without Identify data.
     pub fn controller(&self) -> Result<ControllerInfo, HostError> {
         self.association().controller().ok_or(HostError::Closed)
     }
 
-    /// The active namespaces, in order. Follows changes that the controller reports.
+    /// The active namespaces by ID, updated after changes reported by the controller.
     #[must_use]
     pub fn namespaces(&self) -> Vec<NamespaceInfo> {
         self.association().namespaces()
     }
 
-    /// A namespace, for blocking calls.
+    /// Opens a namespace for blocking calls.
     ///
     /// # Errors
-    /// When it does not exist, has a format that we cannot use, or every I/O queue that the
-    /// controller grants is taken.
+    /// No such namespace, an unsupported format, or no free I/O queue.
     pub fn namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         self.namespace_with(nsid, Class::DEFAULT)
     }
 
-    /// The same, for requests of this class: its blocking calls, and its queues unless they say
-    /// otherwise.
+    /// The same, with a default class for its calls and queues.
     ///
     /// # Errors
     /// As [`namespace`](Self::namespace).
@@ -107,7 +105,7 @@ impl Subsystem {
         })
     }
 
-    /// Disconnects now, in order, however many handles there are: requests under way fail.
+    /// Shuts the connection down, independently of other handles: outstanding requests fail.
     pub fn disconnect(&self) {
         self.association().close();
     }
@@ -140,13 +138,13 @@ impl Drop for NamespaceInner {
 
 /// A namespace, for blocking calls from any thread. Cheap to clone.
 ///
-/// Offsets and lengths are in bytes and must be multiples of the block size; any length is taken,
-/// and split as the controller demands. A call returns when all of it is done. It does not return
-/// while the connection is lost, unless that lasts longer than the loss time-out.
+/// Offsets and lengths are in bytes and must be multiples of the block size. Calls of any length
+/// are split into requests of the controller's limit. While the connection is lost, calls wait up
+/// to the loss time-out.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     inner: Arc<NamespaceInner>,
-    /// Time that each call may take.
+    /// Time-out of each call.
     timeout: Option<Duration>,
     /// Set when its calls are cancelled.
     cancelled: Option<Arc<AtomicBool>>,
@@ -154,7 +152,7 @@ pub struct Namespace {
     interrupted: Option<fn() -> bool>,
 }
 
-/// Cancels calls: made by [`Namespace::cancellable`].
+/// Cancels calls. Created by [`Namespace::cancellable`].
 #[derive(Clone, Debug)]
 pub struct Canceller {
     namespace: Arc<NamespaceInner>,
@@ -162,9 +160,9 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Gives up the calls and futures of the handle that this belongs to, from any thread. They fail
-    /// with [`BlockError::Aborted`], but for those that are answered meanwhile; so does every later
-    /// one. A write that was given up may or may not be done.
+    /// Cancels current and later calls and futures of the handle, from any thread. They fail with
+    /// [`BlockError::Aborted`], unless they complete first. A cancelled write may have taken
+    /// effect.
     pub fn cancel(&self) {
         if !self.cancelled.swap(true, Ordering::Relaxed) {
             // There is only one of each handle, and this may be the host's own thread, which must
@@ -176,19 +174,19 @@ impl Canceller {
 }
 
 impl Namespace {
-    /// The namespace as it was identified when it was opened.
+    /// Identify data of the namespace when it was opened.
     #[must_use]
     pub fn info(&self) -> &NamespaceInfo {
         self.inner.remote.info()
     }
 
-    /// The subsystem that it is a namespace of.
+    /// The subsystem of the namespace.
     #[must_use]
     pub fn subsystem(&self) -> &Subsystem {
         &self.inner.subsystem
     }
 
-    /// Size in bytes now.
+    /// Current size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.inner.remote.geometry().bytes()
@@ -200,29 +198,29 @@ impl Namespace {
         self.inner.remote.geometry().block_bytes
     }
 
-    /// The most bytes that one request of a [`Queue`] has; blocking calls take any length.
+    /// Largest request of a [`Queue`] in bytes; blocking calls have no limit.
     #[must_use]
     pub fn max_request_bytes(&self) -> u64 {
         range::max_request_bytes(&self.inner.remote)
     }
 
-    /// Returns true if the namespace may not be written.
+    /// Returns true if the namespace is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.inner.remote.capabilities().read_only
     }
 
-    /// The namespace as a device, to be opened on a core of the caller's own.
+    /// The namespace as a device, to be opened on cores of the caller.
     #[must_use]
     pub fn device(&self) -> RemoteNamespace {
         self.inner.remote.clone()
     }
 
-    /// The namespace as a device that is reached by an I/O path: threads that open the same device,
-    /// or clones of it, share its queues. A [`PathSpec`] has parameters of the path. The namespace must
-    /// be kept as long as the device is used. A thread may have requests of others under way: it has to drive its
-    /// channel when that asks for it, until it has closed it. A thread that is granted no I/O queue
-    /// again after a loss gets [`BlockError::Gone`], and the others go on.
+    /// The namespace as a device behind an I/O path: threads that open the same device or a clone
+    /// of it share its queues. Keep the namespace while the device is in use. A thread may have
+    /// sent requests of other threads, so it must drive its channel when due, until it has closed
+    /// it. A thread that gets no I/O queue after a loss receives [`BlockError::Gone`]; the other
+    /// threads continue.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -236,8 +234,7 @@ impl Namespace {
     /// ```
     ///
     /// # Errors
-    /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
-    /// grants is taken.
+    /// No thread or io_uring available, or no free I/O queue.
     pub fn device_by(&self, path: impl Into<PathSpec>) -> Result<PathDevice, HostError> {
         let remote = self.device().below_path();
         let remote = Arc::new(remote);
@@ -245,12 +242,11 @@ impl Namespace {
         Ok(PathDevice::start(remote, spec.path, spec.rules)?)
     }
 
-    /// A queue of its own for the calling thread: `depth` requests at once, completions in the
-    /// caller's hands, no other thread in between.
+    /// A queue of the calling thread with its own connection, for `depth` outstanding requests. No
+    /// other thread is involved.
     ///
     /// # Errors
-    /// When the machine refuses another io_uring, the association is over, or every I/O queue that
-    /// the controller grants is taken.
+    /// No io_uring available, the association has ended, or no free I/O queue.
     pub fn queue(&self, depth: u16) -> Result<Queue, HostError> {
         self.queue_with(&QueueOptions {
             depth,
@@ -259,7 +255,7 @@ impl Namespace {
         })
     }
 
-    /// The same with all options.
+    /// The same with options.
     ///
     /// # Errors
     /// As [`queue`](Self::queue).
@@ -267,14 +263,13 @@ impl Namespace {
         Queue::open(&self.inner.remote, self.inner.subsystem.clone(), options)
     }
 
-    /// The same namespace; each call and future of this handle, and of its clones, may take so long;
-    /// with `None`, which is the default, as long as it will.
+    /// The same namespace, with a time-out for each call and future of this handle and its clones;
+    /// `None` (default): none.
     ///
-    /// One that is not done then fails with [`BlockError::TimedOut`], and a write of it may or may
-    /// not be done, in part or as a whole. What the target was not sent yet is not sent any more.
-    /// Newer writes to blocks that it may still write wait until that is decided. A call returns at
-    /// once, unless the connection is in the midst of its data: then within 5 s, or the command
-    /// time-out if that is shorter. The host's thread carries these calls out, whatever its
+    /// After it, a call fails with [`BlockError::TimedOut`]: at once, or, while its data is being
+    /// transferred, within 5 s (or the command time-out if shorter). A write may have taken effect
+    /// in part or as a whole; requests that were not sent yet are dropped. Later writes to these
+    /// blocks wait until the outcome is known. The host's thread executes these calls, without its
     /// [path](super::HostBuilder::path).
     #[must_use]
     pub fn with_timeout(&self, timeout: impl Into<Option<Duration>>) -> Self {
@@ -284,8 +279,8 @@ impl Namespace {
         }
     }
 
-    /// The same namespace with something that cancels all calls and futures of this handle and of
-    /// its clones, from another thread. The host's thread carries them out.
+    /// The same namespace, and a [`Canceller`] for all calls and futures of this handle and its
+    /// clones. The host's thread executes them.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -308,10 +303,9 @@ impl Namespace {
         (namespace, canceller)
     }
 
-    /// The same namespace, of which each call asks `interrupted` on its own thread every 200 ms while
-    /// it waits. A call that is answered with true is given up as by a [`Canceller`], and no other
-    /// one. Calls by an I/O path of the host's, and by a handle that
-    /// [`cancellable`](Self::cancellable) made, do not ask.
+    /// The same namespace; while a call waits, it calls `interrupted` on its thread every 200 ms,
+    /// and is cancelled if that returns true. Has no effect with an I/O path or on a handle of
+    /// [`cancellable`](Self::cancellable).
     #[must_use]
     pub fn interrupted_by(&self, interrupted: fn() -> bool) -> Self {
         let mut namespace = self.clone();
@@ -319,8 +313,8 @@ impl Namespace {
         namespace
     }
 
-    /// Returns what cancels the calls and futures of this handle, where it is one that
-    /// [`cancellable`](Self::cancellable) made, or a clone of it.
+    /// Returns the canceller of this handle, if it was created by
+    /// [`cancellable`](Self::cancellable).
     #[must_use]
     pub fn canceller(&self) -> Option<Canceller> {
         let cancelled = self.cancelled.clone()?;
@@ -363,14 +357,14 @@ impl Namespace {
     /// Reads `data.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// [`RequestError`]; `data` may be filled in part.
+    /// [`RequestError`]; part of `data` may be filled.
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), RequestError> {
         let length = data.len() as u64;
         self.run(Operation::Read, offset, length, Data::Read(data))
     }
 
-    /// Reads into the parts one after the other, as `preadv`: a part may have any length, all of
-    /// them together are whole blocks.
+    /// Reads into a vector, as `preadv`. Parts may have any length; their total must be a multiple
+    /// of the block size.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -383,7 +377,7 @@ impl Namespace {
         self.run(Operation::Read, offset, length, Data::Scatter(parts))
     }
 
-    /// Writes the parts one after the other, as `pwritev`.
+    /// Writes a vector, as `pwritev`.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -398,8 +392,8 @@ impl Namespace {
         self.run(operation, offset, length, Data::Gather(parts))
     }
 
-    /// Writes `data` at `offset`. Stable only after [`flush`](Self::flush) where the device has a
-    /// volatile cache.
+    /// Writes `data` at `offset`. With a volatile write cache it is durable only after
+    /// [`flush`](Self::flush).
     ///
     /// # Errors
     /// [`RequestError`]; part of the range may be written.
@@ -408,7 +402,7 @@ impl Namespace {
         self.run(operation, offset, data.len() as u64, Data::Write(data))
     }
 
-    /// Writes `data` at `offset` and returns when it is on stable storage.
+    /// Writes `data` at `offset` with FUA: returns when it is on stable storage.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -417,7 +411,7 @@ impl Namespace {
         self.run(operation, offset, data.len() as u64, Data::Write(data))
     }
 
-    /// Puts everything that was written before on stable storage.
+    /// Flushes all earlier writes to stable storage.
     ///
     /// # Errors
     /// [`RequestError::Device`].
@@ -441,7 +435,7 @@ impl Namespace {
         self.run(operation, offset, length, Data::None)
     }
 
-    /// Gives `length` bytes at `offset` back: their content is no longer needed.
+    /// Discards (deallocates) `length` bytes at `offset`.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -449,16 +443,17 @@ impl Namespace {
         self.run(Operation::Deallocate, offset, length, Data::None)
     }
 
-    /// Compares `data` with what is at `offset`.
+    /// Compares `data` with the content at `offset`.
     ///
     /// # Errors
-    /// [`BlockError::CompareFailure`](block::BlockError::CompareFailure) where they differ, and as [`read`](Self::read).
+    /// [`BlockError::CompareFailure`](block::BlockError::CompareFailure) if they differ, otherwise
+    /// as [`read`](Self::read).
     pub fn compare(&self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
         let length = data.len() as u64;
         self.run(Operation::Compare, offset, length, Data::Write(data))
     }
 
-    /// Lets the device read `length` bytes at `offset` without sending them.
+    /// Verifies `length` bytes at `offset`: the device reads them without a transfer.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -466,7 +461,7 @@ impl Namespace {
         self.run(Operation::Verify, offset, length, Data::None)
     }
 
-    /// Splits a call into requests, keeps a few of them under way, and waits for all.
+    /// Splits a call into requests, keeps a few of them outstanding, and waits for all.
     fn run(
         &self,
         operation: Operation,

@@ -1,8 +1,8 @@
-//! The programmer's interface: a [`Host`] with a dataplane thread of its own, blocking calls on a
-//! [`Namespace`], and a [`Queue`] for programs that take their completions themselves.
+//! The API for programs: a [`Host`] with its thread, blocking calls on a [`Namespace`], and a
+//! [`Queue`] with asynchronous completions.
 //!
-//! The thread owns the admin queues of all controllers (so keep-alives are sent whatever the
-//! program does) and the lanes of blocking requests. It must never block on a caller.
+//! The thread owns the admin queues of all controllers, so keep-alives are always sent, and the
+//! connections of blocking calls. It never blocks on a caller.
 
 mod blocking;
 mod call;
@@ -43,7 +43,7 @@ use switch::{Knobs, PathSpec};
 use wire::nvme::Nqn;
 use wire::tcp::limits::IO_PORT;
 
-/// Options of a [`Host`]. Every method changes one of them; [`build`](Self::build) starts the host.
+/// Options of a [`Host`]; [`build`](Self::build) starts it.
 #[derive(Clone, Debug)]
 pub struct HostBuilder {
     identity: Option<HostIdentity>,
@@ -54,21 +54,21 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// The name that targets know this host by. Without it each process gets one of its own.
+    /// NQN of this host. Default: a new one for each process.
     #[must_use]
     pub fn nqn(mut self, nqn: impl Into<String>) -> Self {
         self.nqn = Some(nqn.into());
         self
     }
 
-    /// Name and identifier, both given.
+    /// NQN and host identifier.
     #[must_use]
     pub fn identity(mut self, identity: HostIdentity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// Name and identifier for a host that has been given neither a name nor an identifier.
+    /// NQN and host identifier, unless one was set before.
     #[must_use]
     pub fn identity_or(mut self, identity: HostIdentity) -> Self {
         if self.nqn.is_none() {
@@ -77,7 +77,7 @@ impl HostBuilder {
         self
     }
 
-    /// Ask for digests of headers and of data: damage on the way is noticed, at some cost.
+    /// Enables header and data digests (CRC-32C).
     #[must_use]
     pub fn digests(mut self, header: bool, data: bool) -> Self {
         self.template.header_digest = header;
@@ -85,7 +85,7 @@ impl HostBuilder {
         self
     }
 
-    /// I/O queues of each core, and commands outstanding on each.
+    /// I/O queues per core, and the depth of each.
     #[must_use]
     pub fn queues(mut self, queues: u16, depth: u16) -> Self {
         self.template.queues = queues;
@@ -93,15 +93,15 @@ impl HostBuilder {
         self
     }
 
-    /// The keep-alive time-out; zero turns keep-alive off. A target may end an association without
-    /// it that has no I/O queues either: ours does after two minutes, unless told otherwise.
+    /// Keep-alive time-out; 0 disables it. A target may end an association that has neither
+    /// keep-alive nor I/O queues: Switchyard after 2 min by default.
     #[must_use]
     pub fn keep_alive(mut self, timeout: Duration) -> Self {
         self.template.keep_alive = timeout.into();
         self
     }
 
-    /// Time after which a command is aborted; a year at most.
+    /// Time after which a command is aborted; at most a year.
     #[must_use]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.template.command_timeout = Nanos::from(timeout).min(COMMAND_TIMEOUT_MAX);
@@ -115,7 +115,7 @@ impl HostBuilder {
         self
     }
 
-    /// Shortest and longest wait before a reconnect.
+    /// Smallest and largest delay before a reconnect.
     #[must_use]
     pub fn reconnect_delay(mut self, min: Duration, max: Duration) -> Self {
         self.template.reconnect_delay_min = min.into();
@@ -123,42 +123,41 @@ impl HostBuilder {
         self
     }
 
-    /// After so long without a connection requests fail; `None` waits for ever.
+    /// Time without a connection after which requests fail; `None`: no limit.
     #[must_use]
     pub fn loss_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.template.loss_timeout = timeout.map(Nanos::from);
         self
     }
 
-    /// Tries to connect again after the [`loss_timeout`](Self::loss_timeout) as well: requests fail
-    /// until there is a connection, and later ones are carried out. By default the loss is final.
+    /// Keeps reconnecting after [`loss_timeout`](Self::loss_timeout): requests fail until the
+    /// connection is back. By default the association ends.
     #[must_use]
     pub fn keep_reconnecting(mut self, keep: bool) -> Self {
         self.template.keep_reconnecting = keep;
         self
     }
 
-    /// Policy for writes that were lost with a connection.
+    /// Policy for writes of a lost connection.
     #[must_use]
     pub fn replay(mut self, policy: ReplayPolicy) -> Self {
         self.template.replay = policy;
         self
     }
 
-    /// Idle policy of the host's thread.
+    /// Polling policy of the host's thread.
     #[must_use]
     pub fn poll(mut self, poll: PollPolicy) -> Self {
         self.poll = poll;
         self
     }
 
-    /// I/O path of blocking calls: each thread that makes them has a connection of its own and
-    /// submits by the path. Only that thread can end it: as it drops the namespace, with its next
-    /// call by a path after another thread did that, or at its own end. Without a path, the host's
-    /// thread carries the calls out, with one connection for all threads. [`Path::Sync`] spares a
-    /// call two switches between threads, and takes an I/O queue for each thread; further threads go
-    /// without. A [`PathSpec`] has parameters; those of a plug have no effect here, since a thread
-    /// waits for each call.
+    /// I/O path of blocking calls: each calling thread has its own connection. It ends when that
+    /// thread drops the namespace or exits; if another thread dropped the namespace, at the next
+    /// call of this thread. Without a path (default), the host's thread executes the calls of all
+    /// threads over one connection. [`Path::Sync`] saves two thread switches per call, but needs an
+    /// I/O queue per thread; threads beyond the granted queues use the host's thread. The plug
+    /// parameters of a [`PathSpec`] have no effect, because a thread waits for each call.
     ///
     /// [`Path::Sync`]: switch::Path::Sync
     #[must_use]
@@ -174,7 +173,7 @@ impl HostBuilder {
         self
     }
 
-    /// Knobs of the host's side of the switch.
+    /// Switch parameters of the host.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.template.knobs = knobs;
@@ -184,7 +183,7 @@ impl HostBuilder {
     /// Starts the host's thread.
     ///
     /// # Errors
-    /// When an option is out of range, or the machine refuses a thread or an io_uring.
+    /// An option out of range, or no thread or io_uring available.
     pub fn build(self) -> Result<Host, HostError> {
         let identity = match (self.identity, self.nqn) {
             (Some(identity), _) => identity,
@@ -225,15 +224,15 @@ struct HostInner {
 }
 
 impl HostInner {
-    /// Gives a connection a seed of its own, so that the controllers of this host, lost together, do
-    /// not all come back at the same times.
+    /// Gives each connection its own seed, so that controllers lost together do not reconnect at
+    /// the same time.
     fn stir(&self, options: &mut ConnectOptions) {
         let number = self.connects.fetch_add(1, Ordering::Relaxed);
         let mut draws = Prng::from_seed(options.seed ^ number);
         options.seed = draws.next_u64();
     }
 
-    /// Returns true if the thread ended: it answers nothing any more.
+    /// Returns true if the thread ended.
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -290,8 +289,8 @@ impl Drop for HostInner {
     }
 }
 
-/// An NVMe/TCP host. Cheap to clone; closed when the last clone, and everything that was made with
-/// it, is dropped.
+/// An NVMe/TCP host. Cheap to clone. Closed when the last clone and everything created from it is
+/// dropped.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -311,7 +310,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The options of a new host, all at their defaults.
+    /// The default options of a new host.
     #[must_use]
     pub fn builder() -> HostBuilder {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -325,16 +324,16 @@ impl Host {
         }
     }
 
-    /// Name and identifier of this host.
+    /// NQN and host identifier of this host.
     #[must_use]
     pub fn identity(&self) -> &HostIdentity {
         &self.inner.template.host
     }
 
-    /// The options that [`connect_with`](Self::connect_with) takes, for this target.
+    /// The default options of a connection, for [`connect_with`](Self::connect_with).
     ///
     /// # Errors
-    /// When the address or the name cannot be understood.
+    /// An invalid address or NQN.
     pub fn options(&self, address: &str, subsystem: &str) -> Result<ConnectOptions, HostError> {
         let mut options = self.inner.template.clone();
         options.resolve(address, IO_PORT)?;
@@ -345,12 +344,12 @@ impl Host {
     /// Connects to a subsystem; `address` is `HOST:PORT`.
     ///
     /// # Errors
-    /// [`HostError::Connection`] says what the target, or the way to it, did not do.
+    /// [`HostError::Connection`] with the cause.
     pub fn connect(&self, address: &str, subsystem: &str) -> Result<Subsystem, HostError> {
         self.connect_with(self.options(address, subsystem)?)
     }
 
-    /// Connects with options of its own.
+    /// Connects with these options.
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and [`HostError::Option`].
@@ -360,14 +359,13 @@ impl Host {
         self.join(Controller::associate(options))
     }
 
-    /// Ends controllers that another process, which is gone, had at this subsystem with this host
-    /// identifier. Returns when none of their commands can change anything any more: when the target has
-    /// confirmed that, or when it must have ended them by itself, if it cannot confirm it, or if they are
-    /// those of another host (docs/design/decisions/0004-replay.md). Takes its time; ends early once `is_over`
-    /// returns true.
+    /// Ends controllers that an exited process had at this subsystem with this host identifier.
+    /// Returns when none of their commands can take effect any more: when the target confirms it,
+    /// or after their keep-alive time-out if it cannot confirm it or they belong to another host
+    /// (docs/design/decisions/0004-replay.md). Ends early if `is_over` returns true.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and [`HostError::Closed`] if it ends early.
+    /// As [`connect`](Self::connect), and [`HostError::Closed`] after an early end.
     pub fn end_controllers(
         &self,
         (address, subsystem): (&str, &str),
@@ -401,7 +399,7 @@ impl Host {
         let subsystem = Subsystem::new(self.clone(), association);
         if before >= CONTROLLERS_MAX {
             return Err(HostError::Limit(
-                "this host has 256 controllers already; drop one, or make another host",
+                "this host already has 256 controllers; close one, or create another host",
             ));
         }
         self.settle(subsystem.association())?;
@@ -440,7 +438,7 @@ impl Host {
                 Err(error
                     .unwrap_or(ConnectionError::TimedOut {
                         address: association.address(),
-                        what: "the set-up of the controller",
+                        what: "controller set-up",
                         seconds: limit.as_secs(),
                     })
                     .into())
@@ -449,7 +447,7 @@ impl Host {
     }
 }
 
-/// Buffers of the host's thread: a few requests of each size; blocking callers wait for one.
+/// Buffers of the host's thread: a few of each size; blocking callers wait for a free one.
 fn driver_options() -> reactor::uring::Options {
     let class = |bytes, count| BufferClass { bytes, count };
     reactor::uring::Options {

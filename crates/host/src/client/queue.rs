@@ -1,5 +1,4 @@
-//! A queue of one's own: requests and completions on the calling thread, with its own driver and
-//! its own connection, which is the fast way in, or through a switchboard.
+//! Queues of one thread: asynchronous requests over its own connections, or through a switchboard.
 
 use super::blocking::{Namespace, Subsystem};
 use super::own_channel::{Completions, OwnChannel};
@@ -24,21 +23,22 @@ base::with_defaults! {
     /// Options of a [`Queue`].
     #[derive(Clone, Debug)]
     pub struct QueueOptions {
-        /// Requests at once, on each connection: 1 to 4095; the controller may allow fewer.
+        /// Outstanding requests per connection, 1 to 4095; the controller may allow fewer.
         pub depth: u16 = 128,
         /// Connections.
         pub connections: u16 = 1,
         /// Idle policy of [`Queue::wait`].
         pub poll: PollPolicy = PollPolicy::Auto,
-        /// Class of the queue's requests; `None` for that of the namespace.
+        /// Class of the requests; `None`: that of the namespace.
         pub class: Option<Class> = None,
     }
 }
 
-/// Requests and completions of one thread on a namespace: over connections of its own, or through a
-/// [`Switchboard`](crate::Switchboard), where [`Namespace::switched_queue`] made it.
+/// A queue of requests of one thread on a namespace: over its own connections, or through a
+/// [`Switchboard`](crate::Switchboard) ([`Namespace::switched_queue`]).
 ///
-/// If the switchboard breaks, requests under way and all later ones end with [`BlockError::Gone`](block::BlockError::Gone).
+/// If the switchboard fails, outstanding and later requests end with
+/// [`BlockError::Gone`](block::BlockError::Gone).
 ///
 /// [`Namespace::switched_queue`]: super::Namespace::switched_queue
 ///
@@ -76,13 +76,13 @@ pub struct Queue {
 
 /// The channel of a queue.
 pub(super) trait QueueChannel: Channel {
-    /// Returns the number of requests that it takes.
+    /// Returns its depth.
     fn depth(&self) -> usize;
 
     /// Submits a request that is given up at `limit`.
     fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit;
 
-    /// The memory of the channel's own that has room for buffers, if it has such memory.
+    /// The memory of the channel for buffers, if it has its own.
     fn room(&mut self) -> Option<&mut SubmitterMemory> {
         None
     }
@@ -160,49 +160,47 @@ impl Queue {
         Ok(Self::new(own, namespace, subsystem))
     }
 
-    /// Memory for a request: `bytes` of the queue's own, as many as a request has at most. `None`
-    /// while all is in use; dropping a completion's data gives it back. Through a switchboard other
-    /// threads carry the request out, so the data goes there and comes from there by
-    /// [`IoSlice::copy_in`] and [`IoSlice::copy_out`].
+    /// Allocates a buffer of `bytes` for a request, up to the largest request. `None` while all are
+    /// in use; dropping a completion's data frees it. With a switchboard other threads execute the
+    /// request, so access it with [`IoSlice::copy_in`] and [`IoSlice::copy_out`].
     #[must_use]
     pub fn buffer(&mut self, bytes: usize) -> Option<IoSlice> {
         self.own.memory(bytes)
     }
 
-    /// Takes whole zeroed pages for `bytes` bytes that many requests may use, until they are
-    /// [released](Self::release). Data in them goes through a switchboard without a copy, until that
-    /// breaks: its threads may write to them then. `None` beyond
+    /// Allocates zeroed pages for `bytes` bytes, for any number of requests until
+    /// [`release`](Self::release). Their data passes a switchboard without a copy. After a failure
+    /// of the switchboard its threads may still write to them. `None` beyond
     /// [`SwitchedQueueOptions::buffer_bytes`](super::SwitchedQueueOptions), and for a queue with
-    /// connections of its own, which copies no data of any region.
+    /// its own connections, which never copies.
     #[must_use]
     pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
         self.own.channel_mut().room()?.reserve(bytes)
     }
 
-    /// Gives what [`reserve`](Self::reserve) returned back. No request may use it any more.
+    /// Frees a buffer of [`reserve`](Self::reserve). No request may use it any more.
     pub fn release(&mut self, buffer: &IoSlice) {
         if let Some(room) = self.own.channel_mut().room() {
             room.release(buffer.offset());
         }
     }
 
-    /// Requests that were submitted and not handed out by [`wait`](Self::wait) yet.
+    /// Submitted requests that [`wait`](Self::wait) has not returned yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.own.outstanding() + self.own.done.len()
     }
 
-    /// Returns the number of requests that may be.
+    /// Returns the largest number of outstanding requests.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.own.channel().depth()
     }
 
-    /// Submits a request. It leaves with all others at the next [`wait`](Self::wait) or
-    /// [`kick`](Self::kick).
+    /// Submits a request. It is sent at the next [`wait`](Self::wait) or [`kick`](Self::kick).
     ///
     /// # Errors
-    /// The request itself, when the queue is full.
+    /// The request itself if the queue is full.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     pub fn submit(&mut self, request: Request) -> Result<(), Request> {
         let span = self.timeout.map(Nanos::from);
@@ -212,33 +210,31 @@ impl Queue {
         })
     }
 
-    /// Gives requests that are submitted from now on so long, from their submission on; `None`, the
-    /// default, as long as it takes.
+    /// Sets the time-out of later requests, from their submission; `None` (default): none.
     ///
-    /// A request that is not done by then completes with [`BlockError::TimedOut`](block::BlockError), and
-    /// its memory comes back: at once, unless the memory is being received into or sent from, or the
-    /// target may still ask for it. Then it comes within 5 s (or the command time-out, if that is
-    /// shorter), after which the connections are made anew. A write that was given up may or may not
-    /// be done; newer writes to its blocks wait until that is decided, so it undoes none of them.
-    /// Through a switchboard the time also runs while the request waits for those of other threads.
+    /// After it, a request completes with [`BlockError::TimedOut`](block::BlockError): at once, or,
+    /// while its memory is needed for a transfer, within 5 s (or the command time-out if shorter),
+    /// after which the host reconnects. A write may have taken effect; later writes to its blocks
+    /// wait until the outcome is known, so it cannot overwrite them. With a switchboard the time
+    /// includes the wait for requests of other threads.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Gives up every request that was submitted under `tag`, as if its time were over; it completes
-    /// with [`BlockError::Aborted`](block::BlockError), or with the target's answer if that comes
-    /// first. Returns false if none is under way. The threads of a switchboard may take a moment.
+    /// Cancels all requests with `tag`, as after a time-out. They complete with
+    /// [`BlockError::Aborted`](block::BlockError), or with the target's result if that arrives
+    /// first. Returns false if there are none. With a switchboard the cancellation is asynchronous.
     pub fn cancel(&mut self, tag: u64) -> bool {
         self.own.cancel(tag)
     }
 
-    /// Makes a request of `length` bytes at `offset`, both multiples of the block size, to be
-    /// [submitted](Self::submit). Operations with data come with as many bytes of it.
+    /// Creates a request of `length` bytes at `offset`, both multiples of the block size, for
+    /// [`submit`](Self::submit). Operations with data get a buffer of this length.
     ///
     /// # Errors
     /// [`RequestError::Alignment`], [`RequestError::OutOfRange`], and [`RequestError::TooLong`] for
-    /// more than [`Namespace::max_request_bytes`](super::Namespace::max_request_bytes), or through a
-    /// switchboard more than [`SwitchedQueueOptions::request_bytes`](super::SwitchedQueueOptions).
+    /// more than [`Namespace::max_request_bytes`](super::Namespace::max_request_bytes), or with a
+    /// switchboard [`SwitchedQueueOptions::request_bytes`](super::SwitchedQueueOptions).
     pub fn request(
         &self,
         tag: u64,
@@ -260,8 +256,7 @@ impl Queue {
         })
     }
 
-    /// Reads `length` bytes at `offset` into a buffer of the queue's, which comes with the
-    /// completion.
+    /// Reads `length` bytes at `offset` into a buffer of the queue, which the completion returns.
     ///
     /// # Errors
     /// [`SubmitError::Full`], also while no buffer is free, and as [`request`](Self::request).
@@ -271,8 +266,8 @@ impl Queue {
         self.submit(request).map_err(|_| SubmitError::Full)
     }
 
-    /// Writes a copy of `data` at `offset`. Stable only after a [`flush`](Self::flush) where the
-    /// device has a volatile cache.
+    /// Writes a copy of `data` at `offset`. With a volatile write cache it is durable only after
+    /// [`flush`](Self::flush).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -288,8 +283,8 @@ impl Queue {
         self.put(tag, Operation::Write { durable: true }, offset, data)
     }
 
-    /// Puts every write that completed with success before on stable storage. One that was given up
-    /// may be done after it.
+    /// Flushes all writes that completed successfully before. A timed-out or cancelled write may
+    /// take effect later.
     ///
     /// # Errors
     /// [`SubmitError::Full`].
@@ -310,7 +305,7 @@ impl Queue {
         self.submit(request).map_err(|_| SubmitError::Full)
     }
 
-    /// Gives `length` bytes at `offset` back: their content is no longer needed.
+    /// Discards (deallocates) `length` bytes at `offset`.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -335,28 +330,28 @@ impl Queue {
         self.submit(request).map_err(|_| SubmitError::Full)
     }
 
-    /// Sends off what was submitted, without waiting.
+    /// Sends submitted requests without waiting.
     pub fn kick(&mut self) {
         self.own.kick();
         self.own.arm_again();
     }
 
-    /// Makes the descriptor of [`readiness`](Self::readiness) readable: for a program that keeps
-    /// completions of this queue for its own event loop to find.
+    /// Makes the descriptor of [`readiness`](Self::readiness) readable, for a program that leaves
+    /// completions to its event loop.
     pub fn raise(&self) {
         self.own.raise();
     }
 
-    /// Waits until at least `min` requests are done, or all are, and hands them out. With 0 it
-    /// only looks.
+    /// Waits until at least `min` (or all) requests are complete, and returns them. With 0 it does
+    /// not wait.
     ///
     /// # Errors
-    /// When the thread's io_uring is broken; failed requests are completions.
+    /// A failure of io_uring; failed requests are completions.
     pub fn wait(&mut self, min: usize) -> io::Result<Completions<'_>> {
         self.own.take_until(min, Time::NEVER)
     }
 
-    /// The same, for `timeout` at the longest: fewer may be done then.
+    /// The same, for at most `timeout`; may return fewer.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -365,13 +360,13 @@ impl Queue {
         self.own.take_until(min, end)
     }
 
-    /// A descriptor for `poll(2)`, `epoll(7)` and event loops: readable whenever
-    /// [`wait`](Self::wait) with 0 may have something to do or to hand out. It may be readable in
-    /// vain. From the first call on, [`kick`](Self::kick) and [`wait`](Self::wait) spend up to one
-    /// system call more, to have the kernel watch the connections.
+    /// A descriptor for `poll(2)`, `epoll(7)` and event loops. It is readable when
+    /// [`wait`](Self::wait) with 0 may have work or completions; spurious wake-ups are possible.
+    /// After the first call of this function, [`kick`](Self::kick) and [`wait`](Self::wait) need up
+    /// to one more system call.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The error of the system call.
     pub fn readiness(&mut self) -> io::Result<BorrowedFd<'_>> {
         self.own.readiness()
     }
@@ -383,13 +378,13 @@ impl Drop for Queue {
     }
 }
 
-/// Reason for which a queue did not take a request.
+/// Why a queue did not accept a request.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// As many requests are outstanding as may be, or all buffers of the size are in use.
-    #[error("the queue is full: wait for a completion, then submit again")]
+    /// The queue is full, or all buffers of this size are in use.
+    #[error("the queue is full; wait for a completion, then submit again")]
     Full,
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
 }

@@ -1,8 +1,8 @@
-//! Requests as futures: for services that have a runtime of their own, whichever it is.
+//! Requests as futures, for any async runtime.
 //!
-//! The host's thread carries the requests out, as it does for blocking calls, and wakes the task
-//! that waits; nothing here needs a runtime, a timer or a descriptor. Memory belongs to the future
-//! while a request is under way, so a future may be dropped at any time.
+//! The host's thread executes the requests and wakes the waiting task; no runtime, timer or
+//! descriptor is needed. The future owns the memory of an outstanding request, so it may be dropped
+//! at any time.
 
 use super::blocking::Namespace;
 use super::range;
@@ -17,14 +17,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A namespace with requests that are futures. Cheap to clone; made by
-/// [`Namespace::asynchronous`].
+/// A namespace whose requests are futures. Cheap to clone. Created by [`Namespace::asynchronous`].
 ///
-/// Offsets and lengths are in bytes and must be multiples of the block size; any length is taken.
-/// A request is sent when its future is first polled, and carried out also if the future is
-/// dropped after that: then its memory is freed when it is done. To give it up, bound the namespace's
-/// calls ([`Namespace::with_timeout`]) or cancel them ([`Namespace::cancellable`]). Any executor may
-/// poll it.
+/// Offsets and lengths are in bytes and must be multiples of the block size. A request is sent at
+/// the first poll of its future, and continues if the future is dropped later. To cancel requests,
+/// use [`Namespace::with_timeout`] or [`Namespace::cancellable`].
 ///
 /// ```no_run
 /// # async fn example(namespace: host::Namespace) -> Result<(), host::RequestError> {
@@ -42,7 +39,7 @@ pub struct AsyncNamespace {
 }
 
 impl Namespace {
-    /// The namespace with requests that are futures, for a task of any runtime.
+    /// The namespace with requests as futures.
     #[must_use]
     pub fn asynchronous(&self) -> AsyncNamespace {
         AsyncNamespace {
@@ -58,31 +55,31 @@ impl AsyncNamespace {
         &self.namespace
     }
 
-    /// Reads `room.len()` bytes at `offset`; yields the filled `room`.
+    /// Reads `room.len()` bytes at `offset`; returns the filled `room`.
     pub fn read(&self, offset: u64, room: Vec<u8>) -> Transfer {
         let length = room.len() as u64;
         self.transfer(Operation::Read, offset, length, room)
     }
 
-    /// Writes `data` at `offset`; yields it again. Stable only after [`flush`](Self::flush) where
-    /// the device has a volatile cache.
+    /// Writes `data` at `offset`; returns it. With a volatile write cache it is durable only after
+    /// [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: Vec<u8>) -> Transfer {
         let length = data.len() as u64;
         self.transfer(Operation::Write { durable: false }, offset, length, data)
     }
 
-    /// The same; done when the data is on stable storage (FUA).
+    /// The same with FUA: completes when the data is on stable storage.
     pub fn write_durable(&self, offset: u64, data: Vec<u8>) -> Transfer {
         let length = data.len() as u64;
         self.transfer(Operation::Write { durable: true }, offset, length, data)
     }
 
-    /// Puts everything that was written before on stable storage. Yields nothing.
+    /// Flushes all earlier writes to stable storage. Returns no memory.
     pub fn flush(&self) -> Transfer {
         self.transfer(Operation::Flush, 0, 0, Vec::new())
     }
 
-    /// Makes `length` bytes at `offset` read as zeroes. Yields nothing.
+    /// Makes `length` bytes at `offset` read as zeroes. Returns no memory.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Transfer {
         let operation = Operation::WriteZeroes {
             deallocate: false,
@@ -91,7 +88,7 @@ impl AsyncNamespace {
         self.transfer(operation, offset, length, Vec::new())
     }
 
-    /// Gives `length` bytes at `offset` back: their content is no longer needed. Yields nothing.
+    /// Discards (deallocates) `length` bytes at `offset`. Returns no memory.
     pub fn discard(&self, offset: u64, length: u64) -> Transfer {
         self.transfer(Operation::Deallocate, offset, length, Vec::new())
     }
@@ -108,7 +105,7 @@ impl AsyncNamespace {
     }
 }
 
-/// A request that is under way once it has been polled. Yields its memory.
+/// A request as a future; sent at the first poll. Returns its memory.
 ///
 /// # Errors
 /// [`RequestError`], as the blocking call of the same name.

@@ -15,12 +15,12 @@ use wire::nvme::vendor::EndController;
 const INHERITED: u64 = 1 << 48;
 
 /// Name of the command that confirms the end of a lost association.
-const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
-                              in the target's device)";
+const END_CONTROLLER: &str = "End Controller (writes of a lost connection may still be in progress \
+    in the target)";
 
 /// Name of the event that takes its place at controllers without that command.
-const KEEP_ALIVE_EXPIRY: &str = "the keep-alive timer of a lost controller (writes that were lost \
-                                 with a connection may still be in the target's device)";
+const KEEP_ALIVE_EXPIRY: &str = "expiry of a lost controller's keep-alive timer (its writes may \
+    still be in progress in the target)";
 
 impl Controller {
     /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was

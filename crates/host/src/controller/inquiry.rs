@@ -134,7 +134,7 @@ impl NamespaceScan {
 
     fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
         let Some(data) = data.first_chunk::<IDENTIFY_BYTES>() else {
-            return Progress::Failed("identify data is shorter than 4096 bytes");
+            return Progress::Failed("its Identify data has fewer than 4096 bytes");
         };
         match self.stage {
             // Which ones changed does not matter: all are looked at.
@@ -147,7 +147,7 @@ impl NamespaceScan {
             }
             ScanStage::List { above } => {
                 if !status.is_success() {
-                    return Progress::Failed("it does not list its active namespaces");
+                    return Progress::Failed("it does not support the Active Namespace ID List");
                 }
                 return self.listed(above, data);
             }
@@ -191,7 +191,7 @@ impl NamespaceScan {
         let mut count = 0;
         for nsid in parse_namespace_list(data) {
             if nsid <= last {
-                return Progress::Failed("its list of active namespaces does not ascend");
+                return Progress::Failed("its Active Namespace ID List is not in ascending order");
             }
             last = nsid;
             count += 1;

@@ -111,12 +111,12 @@ impl Controller {
     fn is_ready(&mut self, completion: &Completion, cx: &mut Context<'_>) {
         let status = ControllerStatus(completion.dword0());
         if status.fatal() {
-            let error = ConnectionError::Unusable("it reports a fatal status (CSTS.CFS)");
+            let error = ConnectionError::Unusable("it reports Controller Fatal Status (CSTS.CFS)");
             return self.lose(Some(error), cx);
         }
         if !status.ready() {
             if self.setup.ready_by <= cx.now {
-                let error = ConnectionError::Unusable("it did not become ready in time (CAP.TO)");
+                let error = ConnectionError::Unusable("it did not become ready within CAP.TO");
                 return self.lose(Some(error), cx);
             }
             self.deadline = cx.now + STATUS_POLL;
@@ -137,7 +137,7 @@ impl Controller {
 
     fn identified(&mut self, data: &[u8], cx: &mut Context<'_>) {
         let Some(identify) = IdentifyController::parse_prefix(data) else {
-            let error = ConnectionError::Unusable("its identify data is too short");
+            let error = ConnectionError::Unusable("its Identify data is too short");
             return self.lose(Some(error), cx);
         };
         let capabilities = self.setup.capabilities.expect("read two steps before");
@@ -158,7 +158,7 @@ impl Controller {
         }
         info.keep_alive_ms = options.kato_ms();
         if info.queue_depth == 0 {
-            let error = ConnectionError::Unusable("it allows no command on an I/O queue");
+            let error = ConnectionError::Unusable("it reports an I/O queue depth of 0");
             return self.lose(Some(error), cx);
         }
         let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE

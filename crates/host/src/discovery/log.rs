@@ -62,12 +62,12 @@ impl LogScan {
     /// Takes the answer to it.
     pub(crate) fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
         if !status.is_success() {
-            return Progress::Failed("it does not hand out its discovery log");
+            return Progress::Failed("it returned no discovery log page");
         }
         match self.stage {
             LogStage::Header | LogStage::Check => {
                 let Some(header) = DiscoveryLogHeader::parse_prefix(data) else {
-                    return Progress::Failed("its discovery log is shorter than a header");
+                    return Progress::Failed("its discovery log page is shorter than the header");
                 };
                 self.header(&header)
             }
@@ -90,10 +90,10 @@ impl LogScan {
 
     fn header(&mut self, header: &DiscoveryLogHeader) -> Progress {
         if header.record_format != 0 {
-            return Progress::Failed("its discovery log has an unknown format");
+            return Progress::Failed("its discovery log page has an unknown format");
         }
         if header.records > DISCOVERY_ENTRIES_MAX {
-            return Progress::Failed("its discovery log is unreasonably long");
+            return Progress::Failed("its discovery log page is too long");
         }
         let same = header.generation == self.generation && header.records == self.records;
         if self.stage == LogStage::Check && same {
@@ -101,7 +101,7 @@ impl LogScan {
         }
         self.reads += 1;
         if self.reads > DISCOVERY_READS_MAX {
-            return Progress::Failed("its discovery log changes faster than it can be read");
+            return Progress::Failed("its discovery log page kept changing while it was read");
         }
         self.generation = header.generation;
         self.records = header.records;

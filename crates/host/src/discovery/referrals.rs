@@ -44,7 +44,7 @@ impl Discovery {
                     None => self.fail(
                         entry.address_text(),
                         format!(
-                            "transport {}: only tcp with a numeric address is followed",
+                            "transport {}: only tcp with a numeric address is supported",
                             entry.transport
                         ),
                     ),
@@ -86,8 +86,8 @@ impl Host {
                     found.fail(
                         address,
                         format!(
-                            "not followed: the limit is {REFERRALS_MAX} discovery controllers, \
-                             {REFERRAL_DEPTH_MAX} referrals deep"
+                            "limit of {REFERRALS_MAX} discovery controllers or a depth of \
+                             {REFERRAL_DEPTH_MAX} referrals reached"
                         ),
                     );
                     continue;

@@ -429,7 +429,7 @@ impl Qpair {
         let response = ConnectResponse::from_dword(completion.dword0());
         if response.authentication != 0 {
             return Some(ConnectionError::Unusable(
-                "it demands authentication, which this host does not have",
+                "it requires authentication, which this host does not support",
             ));
         }
         self.cntlid = response.cntlid;

@@ -1,15 +1,14 @@
 //! The host's switch: an ingress for each core and class, an egress for each (core, class, target).
 //! `[blk-switch §3]`
 //!
-//! A process with many application threads that each opened connections of their own would have
-//! as many lanes as threads. Behind a [`Switchboard`] it has one lane per core, class and target,
-//! whatever the number of threads and namespaces: a thread puts its request into the ingress of the
-//! core that it runs on, a dataplane thread of that core steers it and sends it by an egress, and
-//! the completion comes back to the submitter, wherever it runs by then.
+//! With a [`Switchboard`], a process has one connection (lane) per core, class and target,
+//! independent of the number of threads and namespaces. A thread puts a request into the ingress of
+//! its core; a dataplane thread of that core selects an egress and sends it; the completion returns
+//! to the submitting thread.
 //!
 //! Each core has a dataplane thread that serves the classes in strict order. It shares the core
-//! with the applications that it serves, so it polls only as long as that pays, and gives way to
-//! them between two looks (docs/design/decisions/0010-switchboard.md).
+//! with the applications, so it polls only while requests are frequent enough, and yields to them
+//! between polls (docs/design/decisions/0010-switchboard.md).
 
 mod application_steering;
 mod cost;
@@ -108,7 +107,7 @@ impl Switchboard {
             .map_err(|error| HostError::Option(error.to_string()))?;
         let mut cores = options.cores.iter().enumerate();
         if let Some((_, core)) = cores.find(|&(at, core)| options.cores[..at].contains(core)) {
-            let message = format!("core {} is named twice; name each once", core.0);
+            let message = format!("core {} is given twice; use each core once", core.0);
             return Err(HostError::Option(message));
         }
         let health = Arc::new(Health::default());
@@ -241,7 +240,7 @@ impl Switchboard {
             let at = ids.position(|id| *id == core).ok_or_else(|| {
                 let has: Vec<_> = self.cores().iter().map(|id| id.0.to_string()).collect();
                 HostError::Option(format!(
-                    "the switchboard does not have core {}: it has {}",
+                    "the switchboard has no core {}; use one of {}",
                     core.0,
                     has.join(", ")
                 ))
@@ -290,7 +289,8 @@ impl SwitchboardOptions {
             .map_err(|error| HostError::Option(error.to_string()))?;
         if self.cores.is_empty() {
             return Err(HostError::Option(
-                "a switchboard needs a core; name one that the process may use".to_owned(),
+                "a switchboard needs at least one core; give one that the process may use"
+                    .to_owned(),
             ));
         }
         Ok(())

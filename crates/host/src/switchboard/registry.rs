@@ -88,7 +88,7 @@ impl SwitchboardInner {
         let run_by_others = self.threads.iter().filter(|core| core.thread.is_none());
         if run_by_others.clone().any(|core| core.sender.is_full()) {
             return Err(HostError::Limit(
-                "a core of this switchboard has too many messages; run it first",
+                "a core of this switchboard has too many pending messages; let it run first",
             ));
         }
         // A failure from here on breaks the switchboard as a whole: the remaining cores need no
@@ -115,13 +115,13 @@ impl SwitchboardInner {
         let index = free.unwrap_or(registry.targets.len());
         if index >= limits::TARGETS_MAX {
             return Err(HostError::Limit(
-                "this switchboard has lanes to 64 controllers already; make another one",
+                "this switchboard already has lanes to 64 controllers; create another switchboard",
             ));
         }
         if association.free_queues() < self.lanes_per_target {
             return Err(HostError::Limit(
-                "the controller has fewer free I/O queues than the switchboard has lanes to it \
-                 (one for each core and class); use fewer cores, or raise the target's limit",
+                "the controller grants fewer I/O queues than the switchboard needs (one per core \
+                 and class); use fewer cores, or raise the target's limit",
             ));
         }
         let number = u16::try_from(index).expect("at most 64");
@@ -168,7 +168,7 @@ impl SwitchboardInner {
         if known.is_none() {
             if all >= limits::NAMESPACES_MAX {
                 return Err(HostError::Limit(
-                    "this switchboard knows 1,024 namespaces already; make another one",
+                    "this switchboard already has 1,024 namespaces; create another switchboard",
                 ));
             }
             // Each submitter has the limit of its own opening, and lanes cut what is longer than a
@@ -196,7 +196,8 @@ impl SwitchboardInner {
         let index = free.unwrap_or(registry.submitters.len());
         if index >= limits::SUBMITTERS_MAX {
             return Err(HostError::Limit(
-                "this switchboard has 4,096 submitters already; close one, or make another",
+                "this switchboard already has 4,096 submitters; close one, or create another \
+                 switchboard",
             ));
         }
         let number = u32::try_from(index).expect("at most 4,096");

@@ -173,7 +173,7 @@ fn a_channel_whose_queue_is_not_granted_again_fails_and_the_others_go_on() {
         "{error}"
     );
     let reason = subsystem.association().last_error().unwrap().to_string();
-    assert!(reason.contains("no further I/O queue"), "{reason}");
+    assert!(reason.contains("no more I/O queues"), "{reason}");
     first.write(0, &[2; 512]).unwrap();
     second.read(0, &mut [0; 512]).unwrap_err();
     assert_eq!(subsystem.association().phase(), Phase::Live);

@@ -218,7 +218,7 @@ fn knobs_are_read_and_changed_by_name_while_it_runs() {
         (("doorbell", "loud"), "immediate or fixed or adaptive"),
         (("quantum_bytes", "many"), "4096 to "),
         (("doorbell_max_hold_us", "9"), "doorbell=adaptive"),
-        (("lanes", "per-class"), "when the switchboard started"),
+        (("lanes", "per-class"), "after the start of a switchboard"),
     ];
     for (change, possible) in refused {
         let both = [("direct_submitters", "1"), change];
@@ -274,7 +274,7 @@ fn counters_have_names() {
     let by_core = cores.map(|&core| of(Some(core), "throughput_requests"));
     assert_eq!(by_core.sum::<u64>(), 3);
     let error = board.named_counters(Some(CoreId(1_000))).unwrap_err();
-    let has = format!("core 1000: it has {}", board.cores()[0].0);
+    let has = format!("core 1000; use one of {}", board.cores()[0].0);
     assert!(error.to_string().contains(&has), "{error}");
     bench.shut();
 }

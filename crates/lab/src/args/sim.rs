@@ -6,13 +6,13 @@ use load::{Cores, measured_seconds, seconds};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Ask the model how the stack does on other machines
+/// Simulate other machines, and test with injected faults
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab sim run --cores 6 --l-apps 6 --t-apps 6
   lab sim check --seeds 100
 
-Exit codes: 0 done, 1 a check failed, 2 an error")]
+Exit codes: 0 success, 1 a check failed, 2 error")]
 pub struct SimArgs {
     #[command(subcommand)]
     pub command: SimCommand,
@@ -20,44 +20,39 @@ pub struct SimArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum SimCommand {
-    /// Simulate L-apps and T-apps on so many cores
     Run(Box<SimRunArgs>),
-    /// Run hosts and a target through faults, and check every answer
     Check(switchyard_lab::check::CheckArgs),
-    /// Make deliberate mistakes, and see that the checks find each
     Mutations(switchyard_lab::check::MutationsArgs),
-    /// Measure what this machine charges, for the model
     Calibrate(CalibrateArgs),
-    /// Compare the model with this machine
     Validate(switchyard_lab::model::ValidateArgs),
 }
 
-/// Which machines are simulated.
+/// The simulated machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
-    /// A host and a target with so many cores each, and a network between them
+    /// A host and a target with --cores each, connected by a network
     #[default]
     Network,
-    /// One machine of two cores and its loopback: the target on the one, applications on the other
+    /// One machine with two cores: the target on core 0, applications on core 1, loopback
     Split,
-    /// One machine and its loopback: target and applications on all cores
+    /// One machine: target and applications on all cores, loopback
     Shared,
 }
 
 /// Threads that send and receive for the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Hosting {
-    /// A dataplane thread per core
+    /// One I/O thread per core
     Worker,
-    /// Each application's own thread
+    /// The application's threads
     Inline,
 }
 
-/// Simulate L-apps and T-apps on so many cores
+/// Simulate latency and throughput applications on a given number of cores
 ///
-/// The production rules decide what goes first, by which core, with how many others and when; the
-/// model charges for it what the costs file says. The same seed gives the same result, and no
-/// clock is read: ten simulated seconds take as long as they have events.
+/// The production code decides order, core, batching and timing of the requests; the costs file has
+/// the CPU time of each step. L-apps are latency applications, T-apps throughput applications. The
+/// same seed gives the same result on every machine.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab sim run --cores 6 --l-apps 6 --t-apps 6
@@ -65,77 +60,77 @@ pub enum Hosting {
   lab sim run --cores 16 --l-apps 16 --t-apps 16 --seconds 10 --gbps 200
   lab sim run --layout split --l-apps 1 --t-apps 1 --baseline poll --knob quantum_bytes=16384
 
-Exit codes: 0 done, 2 an error")]
+Exit codes: 0 success, 2 error")]
 pub struct SimRunArgs {
-    /// Which machines there are
+    /// Simulated machines
     #[arg(long, value_enum, default_value_t)]
     pub layout: Layout,
-    /// Cores of the host and of the target; of the machine with --layout shared [default: 6]
+    /// Cores of each machine [default: 6]
     #[arg(long, value_name = "NUMBER")]
     pub cores: Option<usize>,
-    /// L-apps: 4 KiB random reads, one at a time
+    /// Number of L-apps: 4 KiB random reads at depth 1
     #[arg(long, value_name = "NUMBER", default_value_t = 6)]
     pub l_apps: usize,
-    /// Requests per second of each L-app, whatever is in flight [default: a closed loop]
+    /// Requests per second of each L-app, sent at fixed times (open loop) [default: closed loop]
     #[arg(long, value_name = "IOPS")]
     pub l_rate: Option<u64>,
-    /// T-apps
+    /// Number of T-apps
     #[arg(long, value_name = "NUMBER", default_value_t = 6)]
     pub t_apps: usize,
-    /// Bytes of a T-app's request
+    /// Request size of T-apps
     #[arg(long, value_name = "BYTES", default_value_t = 65536)]
     pub t_bytes: u32,
-    /// Requests that a T-app keeps in flight
+    /// Requests in flight per T-app
     #[arg(long, value_name = "NUMBER", default_value_t = 16)]
     pub t_depth: u32,
-    /// Percent of a T-app's requests that are writes
+    /// Percentage of writes in the requests of T-apps
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=100))]
     pub t_writes: u16,
     #[command(flatten)]
     pub switch: SwitchArgs,
-    /// Threads that send and receive [default: inline for presets that poll, worker for others]
+    /// Threads that send and receive [default: inline with presets that poll, otherwise worker]
     #[arg(long, value_enum)]
     pub hosting: Option<Hosting>,
-    /// Targets on the target's machine; applications take them in turn
+    /// Number of targets on the target machine; applications use them round-robin
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub targets: usize,
-    /// Rate of the network, each way [default: 100]
+    /// Network bandwidth in each direction [default: 100]
     #[arg(long, value_name = "GBIT/S")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub gbps: Option<u64>,
-    /// Time that the device takes for a request
+    /// Device latency
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub device_us: u64,
-    /// Simulated seconds that are measured
+    /// Measured time, in simulated seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// Simulated seconds before
+    /// Warm-up before measuring, in simulated seconds
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = seconds)]
     pub warmup: Duration,
-    /// Decides everything that is random
+    /// Seed of all random decisions
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// A file of `lab sim calibrate` [default: the costs that come with the program]
+    /// Costs file, written by `lab sim calibrate` [default: built-in costs]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
 }
 
-/// Measure what this machine charges, for the model
+/// Measure the CPU costs of this machine for the simulator
 ///
-/// Needs two processors that are otherwise idle, and about 45 seconds: threads that wake each
-/// other, timers, sockets on the loopback, and our own target and load in processes of their own.
+/// Measures thread wake-ups, timers, loopback sockets, and a target with a load. Needs two idle CPUs
+/// and about 45 s.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab sim calibrate --output costs.toml
   lab sim calibrate --cores 2,3
 
-Exit codes: 0 done, 2 an error")]
+Exit codes: 0 success, 2 error")]
 pub struct CalibrateArgs {
-    /// Write the costs here [default: standard output]
+    /// Costs file to write [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// The two processors
+    /// The two CPUs
     #[arg(long, value_name = "A,B", default_value = "0,1")]
     pub cores: Cores,
 }

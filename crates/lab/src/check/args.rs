@@ -4,27 +4,27 @@ use base::Mutation;
 use clap::Args;
 use sim::check::{Feature, Options};
 
-/// Run hosts and a target through faults, and check every answer
+/// Test hosts and a target in simulation with injected faults
 ///
-/// Each seed is a run of production hosts and a production target on simulated networks, disks and
-/// clocks: it draws which faults there are and how both ends are configured. Checkers look at every
-/// answer, at what is on the disks in the end, and at what is left over. The same seed is the same
-/// run, to the last step.
+/// Each seed is one run of the production host and target code on simulated networks, disks and
+/// clocks. The seed determines the faults and the configuration of host and target, so a run can be
+/// repeated exactly. Checkers verify every response, the final content of the disks, and that no
+/// resources leak.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab sim check --seeds 10000 --jobs 2
   lab sim check --seed 42 --trace
   lab sim check --seed 42 --without cuts,digests --requests 20
 
-Exit codes: 0 all is as promised, 1 or a signal something is not, 2 an error")]
+Exit codes: 0 all checks passed, 1 (or a signal) a check failed, 2 error")]
 pub struct CheckArgs {
-    /// Run this one
+    /// Run only this seed
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Say what happens, step by step
+    /// Print each step
     #[arg(long, requires = "seed")]
     pub trace: bool,
-    /// Run so many, and look for the shortest form of each that fails
+    /// Number of seeds to run; failing ones are minimised
     #[arg(
         long,
         value_name = "NUMBER",
@@ -33,10 +33,10 @@ pub struct CheckArgs {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub seeds: u64,
-    /// Begin with this one [default: one of the present moment]
+    /// First seed [default: from the current time]
     #[arg(long, value_name = "SEED", conflicts_with = "seed")]
     pub from: Option<u64>,
-    /// Processes that share them
+    /// Number of parallel processes
     #[arg(
         long,
         value_name = "NUMBER",
@@ -45,27 +45,27 @@ pub struct CheckArgs {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub jobs: u16,
-    /// Leave these things out, although the seed has them
+    /// Disable these features of the run
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
     pub without: Vec<Feature>,
-    /// Requests of each application [default: as the seed says]
+    /// Requests per application [default: from the seed]
     #[arg(long, value_name = "NUMBER")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// This process runs seeds for another
+    /// Run seeds on behalf of another process
     #[arg(long, hide = true, conflicts_with = "seed")]
     pub worker: bool,
-    /// This deliberate mistake is in force
+    /// Enable this mutation (deliberate bug)
     #[arg(long, value_name = "NAME", hide = !base::mutation::BUILT_IN)]
     pub mutation: Option<Mutation>,
 }
 
-/// Make deliberate mistakes, and see that the checks find each
+/// Check that `sim check` finds deliberate bugs
 ///
-/// A mutation is one deliberate mistake in the production code: a fence that is ignored, a Flush
-/// that is answered early, an answer that is sent twice. Each is put in force in processes of its
-/// own, which run `sim check` by seed until a checker finds it; the same seed without it has to be
-/// clean. Ordinary programs have no mutations; build one that has:
+/// A mutation is a deliberate bug in the production code, such as an ignored fence, an early
+/// completion of Flush, or a duplicate completion. For each mutation, processes run `sim check`
+/// with increasing seeds until a checker fails; the same seed must pass without the mutation.
+/// Mutations need a special build:
 ///
 ///   cargo run --release -p switchyard-lab --features mutations -- sim mutations
 #[derive(Args, Clone, Debug)]
@@ -76,20 +76,20 @@ pub struct CheckArgs {
   lab sim mutations --only fence-ignored,fua-ignored --json
   lab sim check --seed 42 --mutation fence-ignored
 
-Exit codes: 0 each was found, 1 one was not, 2 an error"
+Exit codes: 0 all mutations found, 1 a mutation not found, 2 error"
 )]
 pub struct MutationsArgs {
-    /// Only these
+    /// Check only these mutations
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub only: Vec<Mutation>,
-    /// Seeds in which each must be found
+    /// Most seeds per mutation
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
-    /// Begin with this one
+    /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub from: u64,
-    /// Processes that share them
+    /// Number of parallel processes
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: u16,

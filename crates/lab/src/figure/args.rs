@@ -7,81 +7,78 @@ use load::measured_seconds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Run the papers' figures again on this machine
+/// Reproduce figures of the papers on this machine
 ///
-/// A figure of the machine starts targets and loads of `switchyard` in processes of their own, on
-/// processors 0 and 1, system by system in turns; names that begin with "sim-" are simulated, by the
-/// performance model or by emulated devices in virtual time. Each writes NAME.json, NAME.csv,
-/// NAME.svg and NAME.png, and says for each claim of the paper whether it holds here.
+/// A measured figure runs targets and loads as processes on CPUs 0 and 1, and alternates between the
+/// compared systems. A figure "sim-..." is simulated in virtual time. Each figure writes NAME.json,
+/// NAME.csv, NAME.svg and NAME.png, and reports for each claim of the paper whether it holds.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab figure list
   lab figure blk-switch-7 --quick
   lab figure all --output target/figures
 
-Exit codes: 0 all claims hold, 1 some do not, 2 an error")]
+Exit codes: 0 all claims hold, 1 a claim does not hold, 2 error")]
 pub struct FigureArgs {
-    /// Figures, such as blk-switch-7 or i10-6; "blk-switch-3" is all its parts, "all" is all,
-    /// and "list" lists them
+    /// Figures, such as blk-switch-7 or i10-6; a prefix such as blk-switch-3 runs all its parts;
+    /// "all" runs all figures; "list" lists them
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
-    /// Run fewer points, shorter: to look at, not to quote
+    /// Fewer and shorter runs: a quick, inaccurate result
     #[arg(long)]
     pub quick: bool,
-    /// Write files here
+    /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "target/figures")]
     pub output: PathBuf,
-    /// Repetitions of every point [default: 5; quick: 3]
+    /// Repetitions of each point [default: 5; with --quick: 3]
     #[arg(long, value_name = "NUMBER")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
-    /// Measure for so many seconds in each run of a figure of the machine [default: 3; quick: 0.5]
+    /// Measured time of each run of a measured figure [default: 3; with --quick: 0.5]
     #[arg(long, value_name = "SECONDS", value_parser = measured_seconds)]
     pub seconds: Option<Duration>,
-    /// Measure a run up to so many times, until the hypervisor and others on this machine take
-    /// next to nothing of the processors meanwhile, and keep the quietest
+    /// Most attempts per run: a run is repeated while other processes or the hypervisor use the
+    /// CPUs; the least disturbed attempt counts
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,
-    /// Costs that the simulator charges: a file of `lab sim calibrate` [default: the costs that
-    /// come with the program]
+    /// Costs file of the simulator, written by `lab sim calibrate` [default: built-in costs]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
-    /// Fixes the order of requests
+    /// Seed of the random addresses and arrivals
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Measure this stack against its baselines
+/// Measure Switchyard against its baselines
 ///
-/// Each goal is a quotient of two runs and a bound. All runs are repeated in turns, so that a
-/// machine that grows slower or faster bears on both sides alike; what counts is the median of
-/// the quotients. What passing through the switchboard costs is no quotient: it is measured alone,
-/// after them. Layout split: the target on processor 0, all applications on processor 1.
-/// Layout shared: all on both.
+/// A goal is a bound on the ratio of two measurements. Runs of both alternate, so that changes of
+/// the machine's speed affect both sides, and the median of the ratios counts. The cost of the
+/// switchboard is measured alone, at the end. Goals "split-...": target on CPU 0, applications on
+/// CPU 1. Goals "shared-...": both on both CPUs.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab goals
   lab goals --row split-linux-p99 --runs 9 --seconds 5 --json
 
-Exit codes: 0 every goal is reached, 1 one is not, 2 an error")]
+Exit codes: 0 all goals reached, 1 a goal missed, 2 error")]
 pub struct GoalsArgs {
-    /// Only this goal (repeatable) [default: all]
+    /// Measure only this goal (repeatable) [default: all]
     #[arg(long = "row", value_name = "NAME", value_parser = rows())]
     pub rows: Vec<String>,
-    /// Repetitions of every run
+    /// Repetitions of each run
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
-    /// Measure for so many seconds in each run
+    /// Measured time of each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// Measure a run up to so many times, until the hypervisor and others on this machine take
-    /// next to nothing of the processors meanwhile, and keep the quietest
+    /// Most attempts per run: a run is repeated while other processes or the hypervisor use the
+    /// CPUs; the least disturbed attempt counts
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,
-    /// Fixes the order of requests
+    /// Seed of the random addresses and arrivals
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 }

@@ -9,62 +9,66 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use wire::tcp::limits::IO_PORT;
 
-/// Measure what a well-behaved host notices of hostile ones
+/// Measure the impact of hostile hosts on a well-behaved host
 ///
-/// A neighbour reads 4 KiB at a time, writes now and then, and checks every answer: first
-/// undisturbed, then beside a load, in turns. For each load this prints the target's memory and
-/// processor time, and the neighbour's 99th percentiles with their ratio; and those of the time
-/// until the neighbour's kernel had the answer, which leave out how long the neighbour waited for
-/// the processor that it shares with the load; and the longest time of any command, and the ratio
-/// of the commands in the same time, in which one that waits long counts for all that it kept from
-/// being sent. A load is within its bound if no command of the neighbour fails, the median of the
-/// percentiles' ratios is at most 1.5, that of the commands' ratios at least a third, and a host
-/// can connect afterwards.
+/// A well-behaved host ("neighbour") issues 4 KiB reads and occasional writes at depth 1, and
+/// verifies the data. Runs without and with the hostile load alternate. For each load the command
+/// prints:
+///
+///   - memory and CPU time of the target
+///   - the neighbour's 99th percentiles and their ratio, from send to completion, and from send to
+///     arrival in the neighbour's kernel (without the wait for the CPU shared with the load)
+///   - the longest latency, and the ratio of completed commands
+///
+/// A load is within its bounds if no command of the neighbour fails, the median ratio of the 99th
+/// percentiles is at most 1.5, that of the completed commands is at least 1/3, and a new host can
+/// connect afterwards.
 #[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
 #[command(after_long_help = "Loads:
-  half_open      1,000 connections that send half an ICReq
-  idle           10,000 connected queues that do nothing
-  connect_storm  50 hosts that connect 127 I/O queues each, again and again
-  deaf           a host with 16 I/O queues, and 200 discovery controllers, that ask and do not read
-  slow           100 connections that send a byte a second
+  half_open      1,000 connections that send half of an ICReq PDU
+  idle           10,000 connected, idle queues
+  connect_storm  50 hosts that connect 127 I/O queues each, repeatedly
+  deaf           a host with 16 I/O queues, and 200 discovery hosts, that never read responses
+  slow           100 connections that send one byte per second
   flood          a host that keeps four queues of 128 entries full of small reads
   overrun        hosts that send more commands than their queues have entries
   keep_alives    16 admin queues full of Keep Alive commands
-  aborts         16 admin queues full of Abort commands, beside reads to abort
-  no_files       400 connections to a target that may open 200 files
-  little_memory  hosts that do not read, and 2,000 idle queues, at a target with 256 MiB
+  aborts         16 admin queues full of Abort commands, with reads to abort
+  no_files       400 connections to a target with a limit of 200 open files
+  little_memory  hosts that never read responses, and 2,000 idle queues, on a target with 256 MiB
 
 Examples:
   lab hostile
   lab hostile --load deaf --runs 9 --json
   lab hostile --target 127.0.0.1:4420 --pid 1234 --load flood
 
-Exit codes: 0 every load is within its bound, 1 one is not, 2 an error")]
+Exit codes: 0 all loads within their bounds, 1 a bound missed, 2 error")]
 pub struct HostileArgs {
-    /// Only this load (repeatable) [default: all]
+    /// Run only this load (repeatable) [default: all]
     #[arg(long = "load", value_name = "NAME", value_parser = loads())]
     pub loads: Vec<String>,
-    /// A target that runs already; OVERWRITES THE FIRST 4 MiB OF THE NAMESPACE [default: one is
-    /// started for each load]
+    /// Running target to use; OVERWRITES THE FIRST 4 MiB OF THE NAMESPACE [default: start a target
+    /// for each load]
     #[arg(long, value_name = "ADDRESS", value_parser = |text: &str| resolve(text, IO_PORT))]
     pub target: Option<SocketAddr>,
-    /// The process of that target, on this machine
+    /// Process ID of that target, if it runs on this machine
     #[arg(long, value_name = "PID", requires = "target")]
     pub pid: Option<u32>,
-    /// The subsystem's name
+    /// NQN of the subsystem
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
     pub nqn: String,
-    /// The namespace's identifier
+    /// Namespace ID
     #[arg(long, value_name = "NSID", default_value_t = 1)]
     pub nsid: u32,
-    /// Pairs of runs for each load
+    /// Number of pairs of runs per load
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
-    /// Measure for so many seconds in each run
+    /// Measured time of each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// The processor of the target that is started
+    /// CPU of the started target
     #[arg(
         long,
         value_name = "CORE",
@@ -72,13 +76,13 @@ pub struct HostileArgs {
         conflicts_with = "target"
     )]
     pub target_core: u32,
-    /// The processor of the neighbour and the loads
+    /// CPU of the neighbour and the loads
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub load_core: u32,
-    /// The neighbour's queue is of class L (must finish soon), as hosts of this program can say
+    /// Give the neighbour's queue class L (latency)
     #[arg(long)]
     pub latency: bool,
-    /// Small loads, and no judgement of times: only whether the neighbour's commands succeed
+    /// Small loads without bounds on times: check only that the neighbour's commands succeed
     #[arg(long)]
     pub smoke: bool,
 }

@@ -7,38 +7,38 @@ use clap::Args;
 use load::measured_seconds;
 use std::time::Duration;
 
-/// Of each run's measured time, this part is run before.
+/// Warm-up as a fraction of the measured time: 1/4, at most 1 s.
 const WARMUP_DIVISOR: u32 = 4;
 
-/// Measure our own target against the raw socket exchange
+/// Compare the target with raw sockets
 ///
-/// For each case this starts a target in a process of its own on one core, loads it from another,
-/// and runs in turns with it an exchange of messages of the same sizes over raw sockets, with the
-/// same depth, batching and polling and nothing else. The result is the fraction of that limit.
+/// For each case, runs of a target process on one CPU with a load on another CPU alternate with runs
+/// of a plain socket program that exchanges messages of the same sizes with the same depth,
+/// batching and polling. The result is the ratio of both.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab limit
   lab limit --case read_4k_qd128 --runs 9 --seconds 5 --json
 
-Exit codes: 0 every case is within its bound, 1 one is not, 2 an error")]
+Exit codes: 0 all cases within their bounds, 1 a bound missed, 2 error")]
 pub struct LimitArgs {
-    /// Only this case (repeatable) [default: all]
+    /// Measure only this case (repeatable) [default: all]
     #[arg(long = "case", value_name = "NAME", value_parser = bench_cases())]
     pub cases: Vec<String>,
-    /// Pairs of runs of each case
+    /// Number of pairs of runs per case
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
-    /// Measure for so many seconds in each run
+    /// Measured time of each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// The processor of the target and the raw server
+    /// CPU of the target and the raw server
     #[arg(long, value_name = "CORE", default_value_t = 0)]
     pub target_core: u32,
-    /// The processor of the load and the raw client
+    /// CPU of the load and the raw client
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub load_core: u32,
-    /// Connections of the idle case; fewer are for trying it out.
+    /// Connections of the idle case.
     #[arg(long, hide = true, default_value_t = IDLE_CONNECTIONS)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub idle_connections: u16,

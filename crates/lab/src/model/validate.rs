@@ -20,36 +20,36 @@ use std::time::Duration;
 use switch::Class;
 use switch::knobs::Preset;
 
-/// Compare the model with this machine
+/// Compare the simulator with measurements on this machine
 ///
-/// Runs our own target on one processor and L-apps and T-apps on another, in processes of their
-/// own, and simulates the same.
+/// Measures a target on one CPU with L-apps and T-apps (latency and throughput applications) on
+/// another, and simulates the same cases.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   lab sim validate
   lab sim validate --costs costs.toml --seconds 5 --runs 5 --json
 
-Exit codes: 0 every prediction is within 30 %, 1 one is not, 2 an error")]
+Exit codes: 0 all predictions within 30 %, 1 a prediction off by more, 2 error")]
 pub struct ValidateArgs {
-    /// A file of `lab sim calibrate` [default: measured in each round, between its cases]
+    /// Costs file, written by `lab sim calibrate` [default: measured in each round]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
-    /// Seconds of each measurement
+    /// Measured time of each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = measured_seconds)]
     pub seconds: Duration,
-    /// Rounds, in each of which every case is measured; the median of their errors counts
+    /// Number of rounds over all cases; the median of the errors counts
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=99))]
     pub runs: u8,
-    /// Measure a case up to so many times, until the hypervisor and others on this machine take
-    /// next to nothing of the processors meanwhile, and keep the quietest
+    /// Most attempts per run: a run is repeated while other processes or the hypervisor use the
+    /// CPUs; the least disturbed attempt counts
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,
-    /// Only this baseline (repeatable) [default: switchyard, linux, nvme-tcp and poll]
+    /// Preset to compare (repeatable) [default: switchyard, linux, nvme-tcp and poll]
     #[arg(long = "baseline", value_name = "NAME")]
     pub baselines: Vec<Preset>,
-    /// The target's processor, and that of the applications
+    /// CPU of the target, CPU of the applications
     #[arg(long, value_name = "A,B", default_value = "0,1")]
     pub cores: Cores,
 }

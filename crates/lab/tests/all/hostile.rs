@@ -8,7 +8,7 @@ fn a_target_that_is_no_address_is_explained() {
     code(&refused, 2);
     let said = stderr(&refused);
     assert!(
-        said.contains("write it as HOST:PORT, for example 127.0.0.1:4420"),
+        said.contains("use HOST:PORT, for example 127.0.0.1:4420"),
         "{said}"
     );
 }

@@ -78,7 +78,7 @@ impl Probe for Emulated {
         let places = self.pages / pages;
         ensure!(
             places > 0 && iops > 0,
-            "a device of {} pages cannot take {kind}",
+            "a device of {} pages is too small for {kind}",
             self.pages
         );
         let timing = Timing::new(self.profile.parts());

@@ -55,7 +55,7 @@ pub fn calibrate(
 ) -> Result<Calibration> {
     let mut stoppable = Stoppable { probe, stop };
     let measured = Sweep::new(plan).run(&mut stoppable, progress)?;
-    let fit = qos::fit::fit(&measured, known).context("no model came out")?;
+    let fit = qos::fit::fit(&measured, known).context("no model")?;
     Ok(Calibration { fit, measured })
 }
 
@@ -74,7 +74,7 @@ impl Probe for Stoppable<'_> {
         };
         match measured {
             Some(measured) if !self.stop.load(Ordering::Relaxed) => Ok(measured),
-            _ => bail!("interrupted; there is no model"),
+            _ => bail!("interrupted; no model"),
         }
     }
 }

@@ -73,7 +73,7 @@ impl<'a> OnDevice<'a> {
         if let Some(precondition) = probe.options.precondition {
             ensure!(
                 probe.options.writes,
-                "a device that must not be written cannot be filled"
+                "cannot fill a device without permission to write"
             );
             let mut app = probe.app("fill", 0, FILL_BYTES, FILL_DEPTH);
             app.count = 1;
@@ -84,7 +84,7 @@ impl<'a> OnDevice<'a> {
                     precondition.max(Duration::from_millis(1)),
                     true,
                 )
-                .context("the device cannot be filled")?;
+                .context("cannot fill the device")?;
         }
         Ok(probe)
     }
@@ -135,7 +135,7 @@ impl<'a> OnDevice<'a> {
         } in &report.apps
         {
             let error = first_error.as_deref().unwrap_or("unknown");
-            ensure!(*errors == 0, "{errors} {name} failed, the first: {error}");
+            ensure!(*errors == 0, "{errors} {name} failed; first error: {error}");
         }
         Ok(report)
     }
@@ -145,7 +145,7 @@ impl Probe for OnDevice<'_> {
     fn measure(&mut self, kind: Kind, iops: u64) -> Result<Measurement> {
         ensure!(
             self.options.writes || kind.read_permille == 1000,
-            "{kind} would write to a device that must not be written"
+            "no permission to write to the device for {kind}"
         );
         let permille = u64::from(kind.read_permille);
         let reads = (iops * permille / 1000).max(1);

@@ -48,7 +48,7 @@ impl Calibration {
             let micros = point
                 .latency
                 .map(|latency| format!("{:.1}", latency.0 as f64 / 1e3));
-            let late = if point.sustained() { "" } else { " (too much)" };
+            let late = if point.sustained() { "" } else { " (overload)" };
             [
                 format!("{}{late}", point.kind),
                 point.achieved.to_string(),
@@ -79,37 +79,37 @@ impl fmt::Display for Calibration {
             ..
         } = &self.fit;
         f.write_str(&self.loads())?;
-        writeln!(f, "a write costs {} tokens for each 4 KiB", tokens(*write))?;
+        writeln!(f, "cost of a 4 KiB write: {} tokens", tokens(*write))?;
         match write_range {
             Some((least, most)) => writeln!(
                 f,
-                "    {} to {} when any one read share is left out",
+                "    {} to {} without any one of the read percentages",
                 tokens(*least),
                 tokens(*most)
             )?,
-            None => writeln!(f, "    given, not measured")?,
+            None => writeln!(f, "    from the command line")?,
         }
         writeln!(
             f,
-            "a read among nothing but reads costs {} tokens",
+            "cost of a 4 KiB read without writes: {} tokens",
             tokens(*read_only_read)
         )?;
         let percent = |permille: u32| f64::from(permille) / 10.0;
         if let Some(spread) = spread_permille {
             write!(
                 f,
-                "at equal p95, token rates of mixed loads agree within {:.1} %",
+                "spread of token rates at equal p95: {:.1} % for mixed loads",
                 percent(*spread)
             )?;
             if let Some(alone) = read_only_spread_permille {
-                write!(f, ", and with reads alone within {:.1} %", percent(*alone))?;
+                write!(f, ", {:.1} % including read-only loads", percent(*alone))?;
             }
             writeln!(f)?;
         }
         for size in sizes {
             writeln!(
                 f,
-                "{}: cost as much as {:.2} of 4 KiB; the rule says {}",
+                "{}: cost of {:.2} requests of 4 KiB; the model assumes {}",
                 size.kind,
                 f64::from(size.measured_milli) / 1e3,
                 size.units
@@ -121,7 +121,7 @@ impl fmt::Display for Calibration {
             Some(format!("{} at {micros} µs", rate.0))
         });
         let rates: Vec<String> = rates.collect();
-        write!(f, "tokens/s that keep a p95: {}", rates.join(", "))
+        write!(f, "tokens/s by p95 latency: {}", rates.join(", "))
     }
 }
 

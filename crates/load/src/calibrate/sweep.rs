@@ -132,7 +132,7 @@ impl RaisedLoad<'_> {
         let measured = self.probe.measure(self.kind, iops)?;
         ensure!(
             measured.achieved > 0 && p95(&measured) > Nanos::ZERO,
-            "{}: no read completed in the measured time at {iops} requests a second; measure for longer",
+            "{}: no read completed in the measured time at {iops} requests/s; measure for longer",
             self.kind
         );
         let at = self.points.partition_point(|point| point.offered < iops);
@@ -150,7 +150,8 @@ impl RaisedLoad<'_> {
             }
             ensure!(
                 iops > LEAST_IOPS,
-                "{}: the device does not even keep up with {iops} requests a second ({} completed)",
+                "{}: the device does not sustain the lowest rate of {iops} requests/s ({} \
+                 completed)",
                 self.kind,
                 first.achieved
             );

@@ -188,7 +188,7 @@ impl Config {
         let sectors = u64::from(word(4)) << 32 | u64::from(word(0));
         let block_bytes = word(20);
         if !matches!(block_bytes, 512 | 4096) {
-            return Err(io::Error::other("the block size is neither 512 nor 4096"));
+            return Err(io::Error::other("the block size is not 512 or 4096"));
         }
         Ok(Self {
             geometry: Geometry {
@@ -234,7 +234,7 @@ impl Shared {
 impl Queue {
     /// Takes a free queue and starts it.
     fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let message = "all queues of the back end are in use: give it more by --queues";
+        let message = "all queues of the back end are in use; increase its --queues";
         let index = shared.free().pop();
         let index = index.ok_or_else(|| io::Error::other(message))?;
         let base = AREA_BYTES * usize::from(index);
@@ -316,7 +316,7 @@ impl Device for VhostDisk {
         let channel = open().map_err(|source| DeviceError::Io {
             what: format!("cannot open {}", self.path.display()),
             source,
-            remedy: "look at what its back end says",
+            remedy: "see the output of the back end",
         })?;
         Ok(Box::new(channel))
     }

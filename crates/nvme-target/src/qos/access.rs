@@ -120,11 +120,14 @@ impl AccessRules {
             let named = |error: AccessError| invalid(&tenant.name, &error.to_string());
             check(tenant).map_err(named)?;
             if !names.insert(&tenant.name) {
-                return Err(invalid(&tenant.name, "there are two of this name"));
+                return Err(invalid(&tenant.name, "two tenants have this name"));
             }
             for &namespace in &tenant.namespaces {
                 if !(1..=NAMESPACES_MAX).contains(&namespace) {
-                    let reason = format!("a namespace is 1 to {NAMESPACES_MAX}, not {namespace}");
+                    let reason = format!(
+                        "namespace ID {namespace} is out of range; use 1 to \
+                        {NAMESPACES_MAX}"
+                    );
                     return Err(invalid(&tenant.name, &reason));
                 }
             }
@@ -136,7 +139,7 @@ impl AccessRules {
             if tenant.hosts.is_empty() {
                 return Err(invalid(
                     &tenant.name,
-                    "networks are of hosts, and it names none",
+                    "it has networks, but no hosts; add host NQNs, or remove the networks",
                 ));
             }
             for host in &tenant.hosts {

@@ -169,11 +169,16 @@ impl DeviceQos {
                     device,
                     promised_tokens = demand.promised_milli / 1000,
                     asked_tokens = demand.asked_milli / 1000,
-                    "a tenant keeps asking for more than it is promised: its requests wait, and \
-                     may be later than its latency; raise its iops"
+                    "a tenant exceeds the rate of its SLO: its requests are delayed and may miss \
+                     the latency; raise its iops"
                 ),
                 Some((Notice::Ended, _)) => {
-                    tracing::info!(tenant = name, device, "a tenant keeps to its promise again");
+                    tracing::info!(
+                        tenant = name,
+                        device,
+                        "a tenant is within the rate of its SLO \
+                        again"
+                    );
                 }
                 None => {}
             }

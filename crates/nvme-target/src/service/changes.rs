@@ -164,21 +164,22 @@ impl PollGroup {
         let transfer = self.core.limits.transfer_bytes;
         let slot = self.core.namespaces.subsystems.get(subsystem as usize);
         if slot.is_none_or(Option::is_none) {
-            return Err("the subsystem is gone".to_owned());
+            return Err("the subsystem was removed".to_owned());
         }
         if self.core.namespace_ref(subsystem, nsid).is_some() {
             return Err(format!(
-                "the namespace {nsid} before is still being removed: its device has not answered"
+                "the previous namespace {nsid} is still being removed: its device has outstanding \
+                 requests"
             ));
         }
         let mut opened = CoreNamespace::open(shared, cx.driver)
-            .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
+            .map_err(|error| format!("cannot open namespace {nsid}: {error}"))?;
         if opened.device_transfer_bytes < transfer {
             let most = opened.device_transfer_bytes;
             self.core.namespaces.close(opened.channel, cx);
             return Err(format!(
-                "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
-                 {transfer}; lower transfer_bytes"
+                "namespace {nsid}: transfer_bytes is {transfer}, but the device supports at most \
+                 {most} bytes per request; lower transfer_bytes"
             ));
         }
         if let Some(qos) = &opened.shared.options.qos {
@@ -255,7 +256,7 @@ impl PollGroup {
         };
         let old = namespace
             .reopen(cx.driver)
-            .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
+            .map_err(|error| format!("cannot open namespace {nsid} again: {error}"))?;
         self.core.namespaces.close(old, cx);
         self.core.namespaces.activate(subsystem, nsid);
         Ok(())

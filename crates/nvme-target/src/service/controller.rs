@@ -331,10 +331,10 @@ impl Running<'_, '_> {
                     %peer,
                     host,
                     suppressed,
-                    "refused a Connect: the address is outside of the networks of the host's tenant"
+                    "refused Connect: the address is outside the networks of the host's tenant"
                 );
             } else {
-                tracing::warn!(%peer, host, %status, parameter, suppressed, "refused a Connect");
+                tracing::warn!(%peer, host, %status, parameter, suppressed, "refused Connect");
             }
         }
         let dword = refusal.parameter.map_or(0, InvalidParameter::to_dword);

@@ -603,12 +603,12 @@ impl PollGroup {
         let active = rule.active();
         match step {
             ScalingStep::Grow { thread, part } => {
-                tracing::debug!(active, "one more thread is in use");
+                tracing::debug!(active, "thread scaling: one thread more");
                 self.share(part, thread, now);
             }
             ScalingStep::Balance { thread, part } => self.share(part, thread, now),
             ScalingStep::Shrink { thread, .. } => {
-                tracing::debug!(active, "one thread less is in use");
+                tracing::debug!(active, "thread scaling: one thread less");
                 // A mailbox that is full wakes it.
                 let _ = shared.send(thread, CoreMessage::Look);
             }

@@ -216,7 +216,7 @@ impl Late {
                 return None;
             }
             Self::Connect => (
-                "the host did not connect in time",
+                "the host did not send Connect in time",
                 &mut stats.connect_timeouts,
             ),
             Self::Silent => (
@@ -232,25 +232,27 @@ impl Late {
                 &mut stats.pdu_timeouts,
             ),
             Self::Change => (
-                "the host withheld data that a change waits for",
+                "the host did not send data that delays a change of the configuration",
                 &mut stats.pause_timeouts,
             ),
             Self::ChangeUnread => (
-                "the host did not read answers that a change waits for",
+                "the host did not read responses that delay a change of the configuration",
                 &mut stats.pause_timeouts,
             ),
-            Self::Unread => ("the host did not read in time", &mut stats.stall_timeouts),
+            Self::Unread => (
+                "the host did not read responses in time",
+                &mut stats.stall_timeouts,
+            ),
             Self::KeepAlive => (
                 "the keep-alive timer expired",
                 &mut stats.keep_alive_expirations,
             ),
             Self::Idle => (
-                "the controller has neither a keep-alive timer nor I/O queues, and was idle for too \
-                 long",
+                "the controller was idle for too long without a keep-alive timer or I/O queues",
                 &mut stats.controller_idle_timeouts,
             ),
             Self::DiscoveryIdle => (
-                "the discovery controller has no keep-alive timer, and was idle for too long",
+                "the discovery controller was idle for too long without a keep-alive timer",
                 &mut stats.discovery_idle_timeouts,
             ),
         })

@@ -337,7 +337,7 @@ impl PollGroup {
         self.core.touch();
         self.core.stats.refused += 1;
         if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), cx.now) {
-            tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
+            tracing::warn!(%peer, suppressed, "refused a connection: too many connections are open");
         }
     }
 
@@ -389,8 +389,8 @@ impl PollGroup {
             self.core.stats.fresh_closed += 1;
             let peer = connection.peer;
             if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), cx.now) {
-                tracing::warn!(%peer, suppressed, "closed a connection that has not said who it is: \
-                     too many have not");
+                tracing::warn!(%peer, suppressed, "closed a connection before Connect: too many \
+                    connections have not sent Connect");
             }
             connection.close(&mut self.core, cx);
             return;
@@ -484,7 +484,8 @@ impl PollGroup {
         }
         tracing::error!(
             commands,
-            "ending although a device has not answered: these commands may or may not be done"
+            "exit with commands that a device has not completed; they may or may not have taken \
+             effect"
         );
         self.gave_up = true;
     }

@@ -210,12 +210,16 @@ impl Session {
         pdu.encode(self.output.format(), &mut header);
         let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
         let (status, information, reason) = match defect {
-            Defect::Unasked => (field, 10, "data for a transfer tag that is not outstanding"),
-            Defect::Command => (field, 8, "data for another command than the transfer tag's"),
+            Defect::Unasked => (field, 10, "data for an unknown transfer tag"),
+            Defect::Command => (
+                field,
+                8,
+                "the command identifier does not match the transfer tag",
+            ),
             Defect::Range => (
                 FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE,
                 0,
-                "data outside of the R2T",
+                "data outside the range of the R2T",
             ),
             Defect::Last => (field, 1, "LAST_PDU does not match the end of the R2T"),
         };
@@ -277,7 +281,7 @@ impl Session {
                 }
                 assert!(
                     transfer.r2ts_done == transfer.r2ts_sent,
-                    "no R2T is outstanding for a command that has all its data"
+                    "a command with all its data has an outstanding R2T"
                 );
                 self.transferring -= 1;
                 Delivery::Whole(slot)

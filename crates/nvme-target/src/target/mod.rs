@@ -170,7 +170,7 @@ impl Target {
         match self.shared.swamped() {
             None => Ok(order),
             Some(core) => Err(TargetError::Undone(format!(
-                "core {core} does not take its messages, and as many wait as may"
+                "the message queue of core {core} is full: the core does not process messages"
             ))),
         }
     }
@@ -301,7 +301,7 @@ impl Target {
                 return Err(error);
             }
             // Nothing of it is under way any more, and each core forgets it with its next message.
-            tracing::warn!(nqn, nsid, %error, "a namespace is removed, but not let go of yet");
+            tracing::warn!(nqn, nsid, %error, "a removed namespace is still in use by a core");
         }
         subsystem.lock().forget(&namespace);
         self.promise_without([&namespace].into_iter());
@@ -428,7 +428,7 @@ impl Target {
             let before = configuration.referrals.len();
             configuration.referrals.retain(|other| *other != referral);
             if configuration.referrals.len() == before {
-                let reason = format!("there is no referral to {}", referral.address);
+                let reason = format!("no referral to {}", referral.address);
                 return Err(TargetError::Invalid(reason));
             }
         }
@@ -476,7 +476,7 @@ pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
 /// Checks the identifier of a namespace that is to come; `taken` says that there is one.
 fn check_namespace(nqn: &str, nsid: u32, taken: bool) -> Result<(), TargetError> {
     if !(1..=NAMESPACES_MAX).contains(&nsid) {
-        let reason = format!("a namespace identifier is 1 to {NAMESPACES_MAX}, not {nsid}");
+        let reason = format!("namespace ID {nsid} is out of range; use 1 to {NAMESPACES_MAX}");
         return Err(TargetError::Invalid(reason));
     }
     if taken {

@@ -80,7 +80,7 @@ impl RunningTarget {
     pub fn start(target: Arc<Target>, options: &TargetOptions) -> Result<Self, TargetError> {
         if options.cores.len() != target.cores {
             let (asked, made) = (options.cores.len(), target.cores);
-            let reason = format!("the target was made for {made} cores, and {asked} are named");
+            let reason = format!("the target was created for {made} cores, but {asked} are given");
             return Err(TargetError::Invalid(reason));
         }
         let largest = target.limits().transfer_bytes.max(ADMIN_IN_CAPSULE_BYTES) as usize;
@@ -89,7 +89,7 @@ impl RunningTarget {
             .last()
             .is_some_and(|class| class.bytes < largest)
         {
-            let reason = format!("the largest buffers must have at least {largest} bytes");
+            let reason = format!("the largest buffer size must be at least {largest} bytes");
             return Err(TargetError::Invalid(reason));
         }
         target.shared.threads.set_named(options.named);
@@ -111,7 +111,7 @@ impl RunningTarget {
             let broken = |reason: String| TargetError::Core { core, reason };
             let spawned = spawned.map_err(|error| broken(error.to_string()));
             let outcome = spawned.and_then(|()| {
-                let gone = |_| broken("its thread ended before it was set up".to_owned());
+                let gone = |_| broken("the thread ended during set-up".to_owned());
                 report.recv().map_err(gone)?
             });
             match outcome {
@@ -190,7 +190,7 @@ impl CoreThreads {
     ) -> io::Result<()> {
         let end = CoreEnd {
             core,
-            result: Err(io::Error::other("it panicked")),
+            result: Err(io::Error::other("the thread panicked")),
             ending: self.ending.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("target-{core}"));
@@ -210,7 +210,7 @@ impl CoreThreads {
         for _ in &self.threads {
             let (core, result) = ended.recv().expect("a sender is ours");
             result.map_err(|error| {
-                let text = format!("core {core} has ended: {error}");
+                let text = format!("core {core} failed: {error}");
                 io::Error::new(error.kind(), text)
             })?;
         }
@@ -270,7 +270,7 @@ fn set_up(
         // Where that is not allowed, the thread runs anywhere.
         match placement::pin_to(core) {
             Ok(()) => target.stays_on(index, core),
-            Err(error) => tracing::warn!("core {core} is not pinned: {error}"),
+            Err(error) => tracing::warn!("core {core} runs without pinning: {error}"),
         }
     }
     let knobs = target.knobs();
@@ -278,7 +278,7 @@ fn set_up(
         // As a host's threads that may share the core are: the lighter of two that wait for each
         // other would wait for slices of the heavier.
         let status = priority::raise_nice();
-        tracing::info!("core {core} is served with priority: {status}");
+        tracing::info!("core {core}: thread priority {status}");
         target.note_priority(index, status);
     }
     let limits = target.limits();
@@ -337,13 +337,13 @@ fn once_free<T>(mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another program listens there: stop it, or choose another port (0 takes a free one)"
+            "another program uses this port; stop it, or use another port (0 picks a free port)"
         }
-        io::ErrorKind::AddrNotAvailable => "this machine does not have that address: see `ip addr`",
+        io::ErrorKind::AddrNotAvailable => "this machine does not have the address; see `ip addr`",
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
+            "ports below 1024 need CAP_NET_BIND_SERVICE; use a higher port"
         }
-        _ => "choose another address",
+        _ => "use another address",
     }
 }
 

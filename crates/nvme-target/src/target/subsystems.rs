@@ -105,7 +105,7 @@ impl Target {
                 continue;
             }
             let nqn = &subsystem.nqn;
-            tracing::warn!(nqn, %error, "a subsystem is removed, but not let go of yet");
+            tracing::warn!(nqn, %error, "a removed subsystem is still in use by a core");
             self.leaving().push((subsystem.index, ack));
             return;
         }

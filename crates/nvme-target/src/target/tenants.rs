@@ -108,7 +108,7 @@ impl Target {
     /// Puts the rules that are in force into force on devices, which never is more than there was.
     fn promise_again(&self, devices: Vec<Used>) {
         if let Err(error) = self.promise(&devices, &self.shared.rules()) {
-            tracing::error!(%error, "promises that were kept until now cannot be kept any more");
+            tracing::error!(%error, "a device can no longer meet the SLOs of its tenants");
         }
     }
 
@@ -208,7 +208,7 @@ pub(crate) fn start(target: &Arc<Target>) -> Watch {
     };
     let thread = std::thread::Builder::new().name("tenants".to_owned());
     if let Err(error) = thread.spawn(look) {
-        tracing::error!(%error, "nobody looks whether promises to tenants are kept");
+        tracing::error!(%error, "cannot start the thread that checks SLOs");
     }
     watch
 }

@@ -413,7 +413,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
             .expect_err("twice what there is");
         let told = error.to_string();
         assert!(told.contains(HOST) && told.contains("\"flash\""), "{told}");
-        assert!(told.contains("1 requests a second would be"), "{told}");
+        assert!(told.contains("1 requests/s would be"), "{told}");
         assert_eq!(device.plan().reserved, TokenRate(0));
         assert!(connect(HOST).is(Status::CONNECT_INVALID_HOST));
         assert!(connect(OTHER).is_success());

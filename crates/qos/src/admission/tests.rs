@@ -78,9 +78,8 @@ fn a_refusal_says_what_would_be_admitted() {
         .unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "200000 tokens/s are needed, and of the 420000 tokens/s at which the device keeps p95 \
-         within 500µs, 300000 tokens/s are reserved by others; 120000 requests a second would be \
-         admitted"
+        "it needs 200000 tokens/s; the device meets p95 500µs up to 420000 tokens/s, of which \
+         300000 tokens/s are reserved by other tenants; 120000 requests/s would be admitted"
     );
     let refusal = admission
         .admit(TenantId(2), critical(100_000, 1000, 200))
@@ -183,7 +182,7 @@ fn whose_promises_a_worse_device_cannot_keep_is_named() {
     };
     assert_eq!(*tenant, TenantId(2), "the first one still fits");
     let said = refusal.to_string();
-    assert!(said.contains("20000 requests a second"), "{said}");
+    assert!(said.contains("20000 requests/s"), "{said}");
     assert_eq!(admission.tenants().len(), 3, "and all stay");
 }
 

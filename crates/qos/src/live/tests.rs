@@ -98,7 +98,7 @@ fn what_contradicts_itself_is_refused() {
         panic!("{error}");
     };
     assert!(spread > FIT_SPREAD_PERMILLE_MAX, "{error}");
-    assert!(error.to_string().contains("observe for longer"), "{error}");
+    assert!(error.to_string().contains("increase --seconds"), "{error}");
     // A little of that is no contradiction, and the later latency counts.
     let little = [seen(5_000, 100), seen(6_000, 110), seen(7_000, 105)];
     let refit = refit(&old(), &little).expect("a newer curve");

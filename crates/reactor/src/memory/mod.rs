@@ -57,7 +57,7 @@ impl IoSlice {
         };
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= size),
-            "range {offset}+{len} lies outside of {size} bytes of memory"
+            "range {offset}+{len} exceeds {size} bytes of memory"
         );
         Self {
             memory,

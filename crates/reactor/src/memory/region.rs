@@ -16,7 +16,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
     /// The kernel refused the mapping.
-    #[error("cannot map {bytes} bytes of memory: {source}; ask for less, or free some")]
+    #[error("cannot map {bytes} bytes of memory: {source}; use less, or free memory")]
     Map {
         /// Bytes that were asked for.
         bytes: usize,
@@ -264,7 +264,7 @@ impl RegionHandle {
     fn checked(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len()),
-            "range {offset}+{len} lies outside of a region of {} bytes",
+            "range {offset}+{len} exceeds a region of {} bytes",
             self.len()
         );
         self.address().wrapping_add(offset)

@@ -124,7 +124,7 @@ impl UringDriver {
         };
         let receive_buffers = BufferPool::new(&[receive]).map_err(other("map receive buffers"))?;
         let ring = Ring::new(SUBMISSION_RING_ENTRIES, COMPLETION_RING_ENTRIES)?;
-        let waker = EventWaker::new().map_err(other("make an event counter"))?;
+        let waker = EventWaker::new().map_err(other("create an eventfd"))?;
         let mut driver = Self {
             ring,
             operations: Slab::with_capacity(entries),
@@ -149,7 +149,7 @@ impl UringDriver {
         };
         driver.watch_waker();
         let watched = driver.ring.turn();
-        watched.map_err(other("watch the event counter"))?;
+        watched.map_err(other("poll the eventfd"))?;
         Ok(driver)
     }
 

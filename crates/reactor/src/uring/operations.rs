@@ -33,7 +33,7 @@ const WATCH_ENDS_MAX: u8 = 16;
 
 /// Error of a connect when its core has no place for another connection.
 const NO_ROOM: &str =
-    "this core has as many connections as it may have: close some, or raise its limit";
+    "the limit of connections per core is reached; close connections, or raise the limit";
 
 /// Returns how many operations may be in flight at once, consumer by consumer.
 pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usize {
@@ -50,7 +50,7 @@ pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usi
 pub(super) fn shared_memory() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "nothing can be read into a shared buffer",
+        "cannot read into a shared buffer",
     )
 }
 
@@ -288,7 +288,7 @@ impl UringDriver {
             Ok(_) if watch.ending => super::canceled(),
             Ok(_) if watch.ends == WATCH_ENDS_MAX => io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "a file that is always readable cannot be watched",
+                "cannot wait for a file that is always readable",
             ),
             Ok(_) => {
                 // The kernel had no room to go on by itself.

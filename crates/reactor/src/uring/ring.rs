@@ -22,17 +22,18 @@ pub enum SetupError {
     )]
     Forbidden(io::Error),
     /// The kernel has no io_uring, or too old a one.
-    #[error("this kernel's io_uring is too old ({0}): Linux 6.1 or newer is needed")]
+    #[error("the io_uring of this kernel is too old ({0}); Linux 6.1 or later is needed")]
     TooOld(&'static str),
     /// Locked memory is limited too tightly.
     #[error(
-        "not enough locked memory for io_uring ({0}); raise it with `ulimit -l` or \
+        "not enough locked memory for io_uring ({0}); raise the limit with `ulimit -l` or \
          LimitMEMLOCK= in the service's unit"
     )]
     Memlock(io::Error),
     /// The process has as many descriptors open as it may.
     #[error(
-        "no file descriptor is left ({0}); raise the limit with `ulimit -n` or LimitNOFILE= in the service's unit"
+        "no free file descriptor ({0}); raise the limit with `ulimit -n` or LimitNOFILE= in the \
+         service's unit"
     )]
     Descriptors(io::Error),
     /// Something else.
@@ -300,7 +301,7 @@ fn setup_error(error: io::Error) -> SetupError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => SetupError::Forbidden(error),
         Some(libc::ENOSYS) => SetupError::Forbidden(error),
-        Some(libc::EINVAL) => SetupError::TooOld("a set-up flag is unknown to it"),
+        Some(libc::EINVAL) => SetupError::TooOld("a set-up flag is unknown"),
         Some(libc::ENOMEM) => SetupError::Memlock(error),
         Some(libc::EMFILE | libc::ENFILE) => SetupError::Descriptors(error),
         _ => SetupError::Other {

@@ -1,12 +1,12 @@
-//! Errors of knobs, each with its remedy.
+//! Errors of switch parameters (knobs), each with its remedy.
 
 use crate::limits;
 use std::fmt;
 
-/// Key of the knob that a crossing of the bounds of threads is about.
+/// Key that [`KnobError::BoundsCross`] reports.
 pub(super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
-/// A knob that is where it may not be, or words that turn none.
+/// An invalid switch parameter, value or preset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnobError {
     /// A value out of its range.
@@ -18,33 +18,33 @@ pub enum KnobError {
         /// The valid values, in the knob's unit.
         expected: String,
     },
-    /// A fixed doorbell that is shorter than its timer is worth.
+    /// A fixed doorbell delay below the minimum.
     DelayTooShort {
         /// The knob.
         knob: &'static str,
         /// The delay in microseconds.
         value: String,
     },
-    /// The floors of all classes together are more than may be promised.
+    /// The floors of all classes add up to more than the maximum.
     TooMuchPromised {
         /// Their sum in thousandths.
         promised: u32,
     },
-    /// A target is to use more threads than it may.
+    /// `target_threads_min` exceeds `target_threads_max`.
     BoundsCross {
-        /// Threads at least.
+        /// Value of `target_threads_min`.
         min: u32,
-        /// Threads at most.
+        /// Value of `target_threads_max`.
         max: u32,
     },
-    /// A word that names no preset.
+    /// An unknown preset.
     NoPreset {
         /// The word, at most its first 32 characters.
         word: String,
         /// The names of all presets.
         expected: String,
     },
-    /// A word that names no knob.
+    /// An unknown knob.
     NoKnob {
         /// The word, at most its first 32 characters.
         word: String,
@@ -58,7 +58,7 @@ pub enum KnobError {
         /// The remedy.
         remedy: &'static str,
     },
-    /// A value that the knob has not.
+    /// An invalid value of a knob.
     NoValue {
         /// The knob.
         knob: &'static str,
@@ -67,7 +67,7 @@ pub enum KnobError {
         /// The valid values, in the knob's unit.
         expected: String,
     },
-    /// A knob of a mechanism that another knob has turned off or replaced.
+    /// A knob without effect, because another knob disables its mechanism.
     NotInUse {
         /// The knob.
         knob: &'static str,
@@ -82,7 +82,7 @@ pub enum KnobError {
 }
 
 impl KnobError {
-    /// The knob that it is about, where it is about one.
+    /// The knob at fault; `None` if the error concerns no single knob.
     #[must_use]
     pub const fn knob(&self) -> Option<&'static str> {
         match self {
@@ -105,18 +105,18 @@ impl KnobError {
                 format!("{knob} is {value}")
             }
             Self::TooMuchPromised { promised } => {
-                format!("the floors of all classes are {promised} thousandths")
+                format!("the floors of all classes add up to {promised} thousandths")
             }
             Self::BoundsCross { min, max } => {
-                format!("{TARGET_THREADS_MIN} is {min}, and target_threads_max {max}")
+                format!("{TARGET_THREADS_MIN} is {min}, but target_threads_max is {max}")
             }
-            Self::NoPreset { word, .. } => format!("{word:?} is no preset"),
-            Self::NoKnob { word, .. } => format!("{word:?} is no knob"),
-            Self::Removed { knob, .. } => format!("the knob {knob} was removed"),
-            Self::NoValue { knob, word, .. } => format!("{knob} cannot be {word:?}"),
-            Self::NotInUse { knob, with } => format!("{knob} counts only with {with}"),
+            Self::NoPreset { word, .. } => format!("unknown preset {word:?}"),
+            Self::NoKnob { word, .. } => format!("unknown switch parameter {word:?}"),
+            Self::Removed { knob, .. } => format!("the switch parameter {knob} was removed"),
+            Self::NoValue { knob, word, .. } => format!("invalid value {word:?} of {knob}"),
+            Self::NotInUse { knob, with } => format!("{knob} has an effect only with {with}"),
             Self::ChangedTwice { knob } => {
-                format!("{knob} is turned twice, by itself or by a knob that excludes it")
+                format!("{knob} is set twice, directly or by a parameter that excludes it")
             }
         }
     }
@@ -126,21 +126,22 @@ impl KnobError {
     pub fn remedy(&self) -> String {
         match self {
             Self::OutOfRange { expected, .. } | Self::NoValue { expected, .. } => {
-                format!("it can be {expected}")
+                format!("use {expected}")
             }
             Self::DelayTooShort { .. } => format!(
-                "a fixed doorbell waits {} at least; for no delay say doorbell=immediate",
+                "use at least {}, or doorbell=immediate for no delay",
                 limits::DOORBELL_DELAY_MIN
             ),
             Self::TooMuchPromised { .. } => {
-                format!("they can be {} in all", limits::FLOOR_PERMILLE_MAX)
+                format!("use at most {} in total", limits::FLOOR_PERMILLE_MAX)
             }
-            Self::BoundsCross { max, .. } => format!("the least can be 0 to {max}"),
-            Self::NoPreset { expected, .. } => format!("say one of {expected}"),
-            Self::NoKnob { expected, .. } => format!("the knobs are {expected}"),
+            Self::BoundsCross { max, .. } => format!("use 0 to {max} for {TARGET_THREADS_MIN}"),
+            Self::NoPreset { expected, .. } | Self::NoKnob { expected, .. } => {
+                format!("use one of {expected}")
+            }
             Self::Removed { remedy, .. } => (*remedy).to_owned(),
-            Self::NotInUse { .. } => "say that, too, or omit this".to_owned(),
-            Self::ChangedTwice { .. } => "keep one of them".to_owned(),
+            Self::NotInUse { .. } => "set that too, or omit this".to_owned(),
+            Self::ChangedTwice { .. } => "set only one of them".to_owned(),
         }
     }
 }

@@ -160,11 +160,11 @@ fn a_number_out_of_range_is_named_with_its_range() {
     );
     assert_says(
         |k| k.quantum_bytes = 4095,
-        "quantum_bytes is 4095: it can be 4096 to 8388608",
+        "quantum_bytes is 4095: use 4096 to 8388608",
     );
     assert_says(
         |k| k.floor_permille = PerClass::of([1, 500]),
-        "the floors of all classes are 501 thousandths: ",
+        "the floors of all classes add up to 501 thousandths: ",
     );
     assert_says(
         |k| k.floor_window = Window::Bytes(0),
@@ -180,11 +180,11 @@ fn a_number_out_of_range_is_named_with_its_range() {
     );
     assert_says(
         |k| k.target_threads.max = 65,
-        "target_threads_max is 65: it can be 1 to 64",
+        "target_threads_max is 65: use 1 to 64",
     );
     assert_says(
         |k| k.target_threads = ThreadBounds { min: 3, max: 2 },
-        "target_threads_min is 3, and target_threads_max 2: the least can be 0 to 2",
+        "target_threads_min is 3, but target_threads_max is 2: use 0 to 2 for target_threads_min",
     );
     assert_says(
         |k| k.application_steering.latency_load_max_bytes = 0,
@@ -201,7 +201,7 @@ fn a_time_out_of_range_is_named_with_its_range() {
     );
     assert_says(
         |k| k.application_steering.period = Nanos(5),
-        "application_steering_period_us is 0.005: it can be 1000 to 60000000",
+        "application_steering_period_us is 0.005: use 1000 to 60000000",
     );
     assert_says(
         |k| {
@@ -210,8 +210,7 @@ fn a_time_out_of_range_is_named_with_its_range() {
                 delay: Nanos(24_999),
             }
         },
-        "doorbell_delay_us is 24.999: a fixed doorbell waits 25µs at least; for no delay say \
-         doorbell=immediate",
+        "doorbell_delay_us is 24.999: use at least 25µs, or doorbell=immediate for no delay",
     );
     assert_says(
         |k| {
@@ -220,7 +219,7 @@ fn a_time_out_of_range_is_named_with_its_range() {
                 delay: Nanos::from_secs(1),
             }
         },
-        "doorbell_delay_us is 1000000: it can be 25 to 100000",
+        "doorbell_delay_us is 1000000: use 25 to 100000",
     );
     assert_says(
         |k| {

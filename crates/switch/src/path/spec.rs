@@ -17,19 +17,19 @@ pub struct PathSpec {
     pub rules: PathRules,
 }
 
-/// A text that is no path with parameters.
+/// An invalid I/O path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// No path has this name.
+    /// An unknown path.
     #[error("{0:?} is no I/O path; use interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q")]
     Name(String),
-    /// This is no parameter with a value.
+    /// An unknown parameter, or one without a value.
     #[error(
         "{0:?} is no parameter of an I/O path; write unplug_threshold=REQUESTS, \
          unplug_delay_us=MICROSECONDS, table_entries=REQUESTS or handover_us=MICROSECONDS"
     )]
     Parameter(String),
-    /// The path does nothing that this parameter changes.
+    /// The parameter has no effect on the path.
     #[error("{key} has no effect on {path}; omit it, or use another I/O path")]
     NoEffect {
         /// The parameter.
@@ -37,13 +37,13 @@ pub enum PathError {
         /// The path.
         path: Path,
     },
-    /// No request waits in a plug, since a thread waits for each.
+    /// The plug parameters have no effect, because a thread waits for each request.
     #[error(
         "unplug_threshold and unplug_delay_us have no effect without a write-back cache: \
          a request that a thread waits for is not plugged"
     )]
     NoPlug,
-    /// A parameter is outside of its range.
+    /// A parameter is out of range.
     #[error(transparent)]
     Range(#[from] PathRulesError),
 }
@@ -58,11 +58,10 @@ impl From<Path> for PathSpec {
 }
 
 impl PathSpec {
-    /// Returns the same path for requests each of which a thread waits for, as without a write-back
-    /// cache.
+    /// Returns the same path for awaited requests, as without a write-back cache.
     ///
     /// # Errors
-    /// [`PathError::NoPlug`] for parameters that have no effect then.
+    /// [`PathError::NoPlug`] for parameters without effect.
     pub fn for_awaited(self) -> Result<Self, PathError> {
         let defaults = PathRules::default();
         let plug = |rules: PathRules| (rules.unplug_threshold, rules.unplug_delay);

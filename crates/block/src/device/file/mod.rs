@@ -1,21 +1,20 @@
 //! A regular file or a block device as a device.
 //!
-//! The file is opened once and locked, so that no second server uses it. Each core then gets an
-//! open description of its own, because the kernel reports a failed writeback once to each of
-//! them: with a shared one, a core could report success for data that another core knows is lost.
-//! All I/O goes through the core's driver.
+//! The file is locked against use by a second server. Each core has its own open file description,
+//! because the kernel reports a failed writeback once per description: with a shared one, a core
+//! could report success for data that is lost. All I/O goes through the core's driver.
 //!
 //! # Direct and buffered
-//! Where the file system and the device behind it allow it for the block size, the page cache is
-//! bypassed (`O_DIRECT`). Otherwise the file is used through the page cache, which is as safe
-//! (Flush and FUA mean the same) but copies and caches everything once more;
-//! [`FileDevice::mode`] says which it is, and why. On a block device with larger blocks than the
-//! namespace's, a crash may then tear the neighbours of a block that is being written.
+//! `O_DIRECT` bypasses the page cache if the file system and device support it for the block size.
+//! Otherwise I/O goes through the page cache, which is as safe (Flush and FUA mean the same) but
+//! needs a copy; [`FileDevice::mode`] returns the mode and its reason. On a block device with
+//! larger blocks than the namespace, a crash may then tear blocks adjacent to one that is being
+//! written.
 //!
 //! # After a failed flush
-//! When the kernel says that it could not put data on stable storage, it forgets which data that
-//! was, and its next `fdatasync` succeeds. So from then on every Flush and every write with FUA
-//! fails, on all cores, until the device is opened anew.
+//! After the kernel reports failed writeback once, its next `fdatasync` succeeds although the data
+//! is lost. So after a failure every Flush and FUA write fails on all cores, until the device is
+//! opened again.
 
 mod channel;
 mod errno;
@@ -92,11 +91,11 @@ impl fmt::Display for IoMode {
             }
             Self::Buffered(BufferedReason::Asked) => f.write_str("through the page cache"),
             Self::Buffered(BufferedReason::Unsupported) => {
-                f.write_str("through the page cache: the file system has no direct I/O for it")
+                f.write_str("through the page cache: the file system does not support direct I/O")
             }
             Self::Buffered(BufferedReason::Alignment { align_bytes }) => write!(
                 f,
-                "through the page cache: direct I/O needs blocks of {align_bytes} bytes"
+                "through the page cache: direct I/O needs a block size of {align_bytes} bytes"
             ),
         }
     }
@@ -238,27 +237,25 @@ impl Device for FileDevice {
         let invalid = |message| Err(DeviceError::Invalid(message));
         if !self.regular {
             return invalid(format!(
-                "the size of {path} is the block device's own; change it there, and open it anew"
+                "cannot resize the block device {path}; resize it itself, then open it again"
             ));
         }
         if self.options.read_only {
-            return invalid(format!(
-                "{path} is open for reading only and cannot be resized"
-            ));
+            return invalid(format!("cannot resize {path}: it is open read-only"));
         }
         let bytes = blocks.checked_mul(u64::from(self.options.block_bytes));
         let Some(bytes) = bytes.filter(|&bytes| bytes > 0) else {
-            return invalid(format!("{path} cannot have {blocks} blocks"));
+            return invalid(format!("{path}: invalid size of {blocks} blocks"));
         };
         let used = self.geometry().bytes();
         let there = open::size_of(&self.file)
-            .map_err(|error| self.io_error("find the size of", error, "check the disk"))?;
+            .map_err(|error| self.io_error("determine the size of", error, "check the disk"))?;
         // A tail shorter than a block is no more than the rest of a size that was not round.
         let partly = there >= used + u64::from(self.options.block_bytes);
         if partly && bytes > used {
             return invalid(format!(
-                "{path} has {there} bytes of which {used} are used; open it with another size to \
-                 use more of it"
+                "{path} has {there} bytes, of which {used} are used; open it with another size to \
+                 use more"
             ));
         }
         if !partly {
@@ -276,7 +273,7 @@ impl Device for FileDevice {
         check_within(self.geometry(), offset, len)?;
         if self.options.read_only {
             let path = self.options.path.display();
-            let reason = format!("{path} is open for reading only and cannot be erased");
+            let reason = format!("cannot erase {path}: it is open read-only");
             return Err(DeviceError::Invalid(reason));
         }
         let erased = open::erase(&self.file, &self.options, self.mode, (offset, len));
@@ -305,7 +302,7 @@ impl FileDevice {
                 self.io_error(
                     "resize",
                     error,
-                    "free space on its file system, or ask for less",
+                    "free space on its file system, or use a smaller size",
                 )
             })
     }

@@ -26,7 +26,8 @@ pub(super) struct Opened {
 }
 
 /// The remedy for a file that does not lie below its folder.
-const LEADS_OUT: &str = "name the file itself, below its folder: a symbolic link leads out of that";
+const LEADS_OUT: &str = "a symbolic link leaves the permitted folder; use the path of the file \
+    itself";
 
 /// Alignment of memory with which every kernel does direct I/O.
 const PAGE_BYTES: usize = 4096;
@@ -221,20 +222,20 @@ fn check_options(options: &FileOptions, found: Option<&Metadata>) -> Result<(), 
         .filter(|&size| size == 0 || !size.is_multiple_of(block))
     {
         return invalid(format!(
-            "{size} bytes of {path} are not a whole number of {block}-byte blocks; choose a \
-             positive multiple of {block}"
+            "{path}: size {size} is not a multiple of the block size; use a positive multiple of \
+             {block}"
         ));
     }
     match found.map(Metadata::file_type) {
         Some(kind) if kind.is_file() || kind.is_block_device() => Ok(()),
         Some(_) => invalid(format!(
-            "{path} is neither a regular file nor a block device; name one of these"
+            "{path} is neither a regular file nor a block device"
         )),
         None if options.read_only || !options.create => Err(failed(
             "open",
             &options.path,
             io::Error::from_raw_os_error(libc::ENOENT),
-            "check the path (a configuration can have it created: create = true, with a size)",
+            "check the path, or create the file (create = true and a size in the configuration)",
         )),
         None if options.size.is_none() => invalid(format!(
             "{path} does not exist; give a size to create it with"
@@ -297,11 +298,9 @@ fn open_file(
         Ok(file) => Ok((file, reason)),
         Err(error) => {
             let remedy = match error.raw_os_error() {
-                Some(libc::EBUSY) => "unmount it and stop what uses it, or open it read-only",
+                Some(libc::EBUSY) => "unmount it and stop its users, or open it read-only",
                 Some(libc::EROFS) => "open it read-only",
-                Some(libc::EACCES | libc::EPERM) => {
-                    "give this user the right to open it, or open it read-only"
-                }
+                Some(libc::EACCES | libc::EPERM) => "grant this user access, or open it read-only",
                 Some(libc::ENOSPC) => "free space on its file system",
                 Some(libc::EXDEV | libc::ELOOP) => LEADS_OUT,
                 _ => "check the path",
@@ -324,9 +323,9 @@ fn lock(file: File, options: &FileOptions) -> Result<LockedFile, DeviceError> {
     };
     locked.map_err(|error| {
         let remedy = if error.kind() == io::ErrorKind::WouldBlock {
-            "another device or process uses it: stop that one, or choose another file"
+            "another device or process uses it; stop it, or use another file"
         } else {
-            "use a file system with locks"
+            "use a file system that supports locks"
         };
         failed("lock", &options.path, error, remedy)
     })
@@ -346,8 +345,8 @@ fn fit_size(
     let wanted = options.size.unwrap_or(there / block * block);
     if wanted == 0 {
         return Err(DeviceError::Invalid(format!(
-            "{} has {there} bytes, which is less than one {block}-byte block; give a size and let \
-             it be created, or choose another file",
+            "{} has {there} bytes, less than one block of {block} bytes; give a size to extend it, \
+             or use another file",
             path.display()
         )));
     }
@@ -356,7 +355,8 @@ fn fit_size(
     }
     if !regular || !options.create || options.read_only {
         return Err(DeviceError::Invalid(format!(
-            "{} has {there} bytes, less than the {wanted} asked for; ask for less, or extend it",
+            "{} has {there} bytes, less than the requested {wanted}; use a smaller size, or extend \
+             the file",
             path.display()
         )));
     }
@@ -369,7 +369,7 @@ fn fit_size(
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty());
         let synced = File::open(parent.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all());
-        synced.map_err(|error| failed("make durable", path, error, "check the disk"))?;
+        synced.map_err(|error| failed("sync", path, error, "check the disk"))?;
     }
     Ok(wanted)
 }

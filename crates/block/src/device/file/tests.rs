@@ -194,7 +194,7 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
                 block_bytes: 1024,
                 ..good.clone()
             },
-            "choose 512 or 4096",
+            "use 512 or 4096",
         ),
         (
             FileOptions {
@@ -239,7 +239,7 @@ fn a_file_that_is_too_short_is_refused_or_extended() {
         create: false,
         ..good.clone()
     };
-    assert!(refused(&fixed).contains("ask for less, or extend it"));
+    assert!(refused(&fixed).contains("use a smaller size, or extend the file"));
     assert_eq!(
         open(&good).geometry().bytes(),
         SIZE,

@@ -194,12 +194,10 @@ impl fmt::Display for Profile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// The device.
-    #[error(
-        "{0:?} is no profile of a flash device; use A, B, C (or a part of one, like A/8) or dram-ssd"
-    )]
+    #[error("unknown flash profile {0:?}; use A, B, C (or a fraction such as A/8) or dram-ssd")]
     Unknown(String),
     /// The part of it.
-    #[error("{family} has {dies} dies, which {divisor:?} does not divide; use a number that does")]
+    #[error("{divisor:?} does not divide the {dies} dies of {family}; use a divisor of {dies}")]
     Divisor {
         /// The whole device.
         family: Profile,
@@ -210,8 +208,8 @@ pub enum ProfileError {
     },
     /// The extra delay.
     #[error(
-        "{0:?} is no delay; write microseconds for each command, and for each page of 4 KiB, up to \
-         1000000us: dram-ssd+5us, dram-ssd+5us+20us"
+        "invalid delay {0:?}; use microseconds per command and per 4 KiB page, up to 1000000us, \
+         such as dram-ssd+5us or dram-ssd+5us+20us"
     )]
     Delay(String),
 }

@@ -25,7 +25,7 @@ fn one_thread_serves_files_on_one_processor() {
         assert_eq!(parse(flag, "3").expect("one processor"), Some(3));
     }
     let error = parse("--cores", "0-1").expect_err("two processors");
-    assert!(error.to_string().contains("name one processor"), "{error}");
+    assert!(error.to_string().contains("name a single CPU"), "{error}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Attaching {
         let mut has_interface = false;
         while !has_interface || attaching.ready.len() < ready {
             let line = attaching.line();
-            if line.starts_with("interface at ") {
+            if line.starts_with("API at ") {
                 has_interface = true;
                 continue;
             }

@@ -321,7 +321,7 @@ pub fn serve_by_tokens(
         ),
     );
     let mut serving = Serving::start(&["--config", &file]);
-    while !serving.line().starts_with("interface at ") {}
+    while !serving.line().starts_with("API at ") {}
     (serving, socket)
 }
 

@@ -166,7 +166,7 @@ fn discarded_bytes_read_as_zeroes_and_their_neighbours_stay() {
 }
 
 #[test]
-#[should_panic(expected = "lies outside")]
+#[should_panic(expected = "exceeds a region")]
 fn a_range_beyond_the_end_is_refused() {
     let region = Region::new(4_096).expect("a small mapping").handle();
     region.copy_in(4_095, b"ab");

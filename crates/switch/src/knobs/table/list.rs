@@ -116,34 +116,37 @@ macro_rules! floor {
 /// Knobs of earlier versions, and the remedy of each.
 pub(super) const REMOVED: &[(&str, &str)] = &[(
     "threads",
-    "omit it: a core of a switchboard has one thread, which serves all classes",
+    "omit it: each core of a switchboard has one thread for all classes",
 )];
 
 pub(super) const KNOBS: &[Knob] = &[
-    always!("lanes", "lanes of a core to a target, for connections made from then on",
+    always!("lanes", "lanes per core and target: one per class, or one shared by both classes; for \
+        new connections",
         words ["per-class" = Lanes::PerClass, "shared" = Lanes::Shared], lanes),
-    always!("prioritisation", "latency work goes before throughput work on every core",
+    always!("prioritisation", "serve class L before class T on every core",
         switch => prioritisation),
-    always!("latency_threads", "the priority that threads with latency work ask the kernel for",
+    always!("latency_threads", "scheduling priority of threads with class L work",
         words ["default" = ThreadPriority::Default, "nice" = ThreadPriority::Nice],
         latency_threads),
-    always!(TARGET_THREADS_MIN, "threads that a target uses at least; 0 for all of the cores that it \
-         was given, and one where it was given none",
+    always!(TARGET_THREADS_MIN, "fewest threads of a target; 0: one thread per core of --cores, or \
+        one without --cores",
         number KnobRange::Number(0, limits::TARGET_THREADS_MAX as u64), target_threads.min),
-    always!("target_threads_max", "threads that a target uses at most, if it has as many cores",
+    always!("target_threads_max", "most threads of a target, limited by its cores",
         number KnobRange::Number(1, limits::TARGET_THREADS_MAX as u64), target_threads.max),
-    always!("polling", "what a core without work does: polls while that pays, for ever, or never",
+    always!("polling", "idle policy of a core: poll while requests arrive frequently enough, \
+        always, or never",
         words ["adaptive" = Polling::Adaptive, "always" = Polling::Always,
             "never" = Polling::Never], polling),
-    always!("request_steering", "throughput requests leave an overloaded core by another one",
+    always!("request_steering", "send class T requests of an overloaded core through another core",
         switch => request_steering.enabled),
-    always!("request_steering_threshold_bytes", "bytes outstanding that make a core overloaded",
+    always!("request_steering_threshold_bytes", "outstanding bytes above which a core is \
+        overloaded",
         number KnobRange::Number(
             limits::STEERING_THRESHOLD_BYTES_MIN, limits::STEERING_THRESHOLD_BYTES_MAX),
         request_steering.threshold_bytes),
     Knob {
         key: "request_steering_preference",
-        meaning: "which cores are preferred: none, or those whose caravan is nearly full",
+        meaning: "preferred target cores: none, or cores whose batch is nearly full",
         range: KnobRange::Words(&["none", "nearly-full"]),
         with: None,
         get: |knobs| {
@@ -166,7 +169,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         key: "request_steering_nearly_full_requests",
-        meaning: "requests that make a caravan nearly full",
+        meaning: "requests above which a batch is nearly full",
         range: REQUESTS,
         with: Some("request_steering_preference=nearly-full"),
         get: |knobs| match knobs.request_steering.preference {
@@ -181,48 +184,49 @@ pub(super) const KNOBS: &[Knob] = &[
             }
         },
     },
-    always!("application_steering", "threads move to the cores that suit their class",
+    always!("application_steering", "move threads to cores that suit their class",
         switch => application_steering.enabled),
-    always!("application_steering_period_us", "time between two looks at the threads",
+    always!("application_steering_period_us", "interval of application steering in microseconds",
         time limits::APPLICATION_STEERING_PERIOD_MIN, limits::APPLICATION_STEERING_PERIOD_MAX,
         application_steering.period),
     always!("application_steering_latency_load_max_bytes",
-        "latency load with which a core takes no more latency threads (L*)",
+        "class L load above which a core accepts no more class L threads (L*)",
         number KnobRange::Number(1, limits::LATENCY_LOAD_MAX_BYTES_MAX),
         application_steering.latency_load_max_bytes),
-    always!("application_steering_hysteresis", "when a latency thread moves: the paper's rule, or \
-         only away from throughput work",
+    always!("application_steering_hysteresis", "when a class L thread moves: by the rule of the \
+        paper, or only away from class T work",
         words ["paper" = Hysteresis::Paper, "settled" = Hysteresis::Settled],
         application_steering.hysteresis),
     always!("queue_affinity",
-        "while classes contend, a target serves queues on the cores that take their packets in",
+        "while both classes compete, serve each queue on the core that receives its packets",
         switch => queue_affinity),
     always!("light_hosts",
-        "a turn of a target takes a caravan at most from hosts that ask for much, beside others",
+        "while several hosts are active, accept at most one batch per turn from a host with many \
+         requests",
         switch => light_hosts),
-    always!("caravan", "several requests may share a send", switch => caravan.enabled),
-    always!("caravan_beside_latency_requests", "requests of a send while latency work is active",
+    always!("caravan", "send several requests in one batch (caravan)", switch => caravan.enabled),
+    always!("caravan_beside_latency_requests", "most requests per batch while class L is active",
         number REQUESTS, caravan.beside_latency.requests),
-    always!("caravan_beside_latency_bytes", "bytes of a send while latency work is active",
+    always!("caravan_beside_latency_bytes", "most bytes per batch while class L is active",
         number BYTES, caravan.beside_latency.bytes),
-    always!("caravan_beside_latency_iovecs", "segments of a send while latency work is active",
+    always!("caravan_beside_latency_iovecs", "most segments per batch while class L is active",
         number IOVECS, caravan.beside_latency.iovecs),
     always!("caravan_sparse_factor",
-        "how many times as much of each while latency work is active, and its requests sparse",
+        "factor for these limits while class L is active, but its requests are sparse",
         number KnobRange::Number(1, limits::CARAVAN_SPARSE_FACTOR_MAX as u64), caravan.sparse_factor),
     always!("sparse_latency_bytes",
-        "throughput work that leaves between two latency requests from which on they are sparse",
+        "class T bytes sent between two class L requests from which class L counts as sparse",
         number KnobRange::Number(limits::SPARSE_LATENCY_BYTES_MIN, limits::SPARSE_LATENCY_BYTES_MAX),
         sparse_latency_bytes),
-    always!("caravan_alone_requests", "requests of a send otherwise",
+    always!("caravan_alone_requests", "most requests per batch while class L is inactive",
         number REQUESTS, caravan.alone.requests),
-    always!("caravan_alone_bytes", "bytes of a send otherwise",
+    always!("caravan_alone_bytes", "most bytes per batch while class L is inactive",
         number BYTES, caravan.alone.bytes),
-    always!("caravan_alone_iovecs", "segments of a send otherwise",
+    always!("caravan_alone_iovecs", "most segments per batch while class L is inactive",
         number IOVECS, caravan.alone.iovecs),
     Knob {
         key: "doorbell",
-        meaning: "when a send leaves: at once, by fixed limits and delay, or as the load suggests",
+        meaning: "when a batch is sent: at once, by fixed limits and delay, or adapted to the load",
         range: KnobRange::Words(&["immediate", "fixed", "adaptive"]),
         with: None,
         get: |knobs| {
@@ -247,15 +251,25 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     fill!(
         "doorbell_requests",
-        "requests that ring",
+        "requests that send a batch before its delay ends",
         REQUESTS,
         requests
     ),
-    fill!("doorbell_bytes", "bytes that ring", BYTES, bytes),
-    fill!("doorbell_iovecs", "segments that ring", IOVECS, iovecs),
+    fill!(
+        "doorbell_bytes",
+        "bytes that send a batch before its delay ends",
+        BYTES,
+        bytes
+    ),
+    fill!(
+        "doorbell_iovecs",
+        "segments that send a batch before its delay ends",
+        IOVECS,
+        iovecs
+    ),
     Knob {
         key: DOORBELL_DELAY,
-        meaning: "how long a fixed doorbell waits after the first request",
+        meaning: "delay of a batch after its first request in microseconds",
         range: KnobRange::Time(limits::DOORBELL_DELAY_MIN, limits::DOORBELL_HOLD_MAX),
         with: Some("doorbell=fixed"),
         get: |knobs| match knobs.doorbell {
@@ -272,7 +286,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         key: "doorbell_max_hold_us",
-        meaning: "how long an adaptive doorbell holds a request at most",
+        meaning: "longest delay of a request in microseconds",
         range: KnobRange::Time(Nanos::from_micros(1), limits::DOORBELL_HOLD_MAX),
         with: Some("doorbell=adaptive"),
         get: |knobs| match knobs.doorbell {
@@ -287,29 +301,28 @@ pub(super) const KNOBS: &[Knob] = &[
             _ => None,
         },
     },
-    always!("quantum_bytes", "bytes of throughput work between two looks for latency work",
+    always!("quantum_bytes", "class T bytes served between two checks for class L work",
         number KnobRange::Number(limits::QUANTUM_BYTES_MIN, limits::QUANTUM_BYTES_MAX),
         quantum_bytes),
     floor!(
         "floor_latency_permille",
-        "what latency work is promised while it waits",
+        "guaranteed share of service for waiting class L work, in thousandths",
         Class::Latency
     ),
     floor!(
         "floor_throughput_permille",
-        "what throughput work is promised while it waits",
+        "guaranteed share of service for waiting class T work, in thousandths",
         Class::Throughput
     ),
-    always!("direct_submitters", "threads with latency work on a core up to which these send for \
-         themselves, while no throughput work is outstanding there; each has a connection of its \
-         own then",
+    always!("direct_submitters", "most class L threads per core that send directly, each on its \
+        own connection, while the core has no outstanding class T work",
         number KnobRange::Number(0, limits::DIRECT_SUBMITTERS_MAX as u64), direct_submitters),
-    always!("completion_hold_us", "how long an application is not notified of completions of \
-         throughput work, at most, while latency work is active",
+    always!("completion_hold_us", "longest delay of class T completion notifications while class L \
+        is active, in microseconds",
         time Nanos::ZERO, limits::COMPLETION_HOLD_MAX, completion_hold),
     Knob {
         key: "floor_window_us",
-        meaning: "the stretch of time over which floors hold",
+        meaning: "period over which floors are guaranteed, in microseconds",
         range: KnobRange::Time(limits::FLOOR_WINDOW_MIN, limits::FLOOR_WINDOW_MAX),
         with: None,
         get: |knobs| match knobs.floor_window {
@@ -323,7 +336,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         key: "floor_window_bytes",
-        meaning: "the same in bytes served; takes the place of the stretch of time",
+        meaning: "the same period in bytes served; replaces floor_window_us",
         range: KnobRange::Number(
             limits::FLOOR_WINDOW_BYTES_MIN,
             limits::FLOOR_WINDOW_BYTES_MAX,

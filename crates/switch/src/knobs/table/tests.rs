@@ -43,8 +43,8 @@ fn a_knob_that_was_removed_says_so() {
     let error = knobs.set("threads", "per-class").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the knob threads was removed: omit it: a core of a switchboard has one thread, which \
-         serves all classes"
+        "the switch parameter threads was removed: omit it: each core of a switchboard has one \
+         thread for all classes"
     );
     assert_eq!(error.knob(), Some("threads"));
     let error = knobs.set("latency_threads", "best").unwrap_err();
@@ -92,7 +92,7 @@ fn a_knob_is_turned_by_text() {
     let error = knobs.text("doorbell_max_hold_us").unwrap_err().to_string();
     assert!(error.contains("only with doorbell=adaptive"), "{error}");
     let error = knobs.text("doorbel").unwrap_err().to_string();
-    assert!(error.contains("the knobs are lanes, "), "{error}");
+    assert!(error.contains("use one of lanes, "), "{error}");
 }
 
 #[test]
@@ -101,27 +101,27 @@ fn what_cannot_be_turned_is_said_and_changes_nothing() {
     for (changes, expected) in [
         (
             &[("doorbel", "fixed")][..],
-            "\"doorbel\" is no knob: the knobs are lanes, ",
+            "unknown switch parameter \"doorbel\": use one of lanes, ",
         ),
         (
             &[("doorbell", "sometimes")],
-            "doorbell cannot be \"sometimes\": it can be immediate or ",
+            "invalid value \"sometimes\" of doorbell: use immediate or ",
         ),
         (
             &[("caravan", "1")],
-            "caravan cannot be \"1\": it can be on or off",
+            "invalid value \"1\" of caravan: use on or off",
         ),
         (
             &[("quantum_bytes", "64k")],
-            "quantum_bytes cannot be \"64k\": it can be 4096 to ",
+            "invalid value \"64k\" of quantum_bytes: use 4096 to ",
         ),
         (
             &[("quantum_bytes", "1")],
-            "quantum_bytes is 1: it can be 4096 to ",
+            "quantum_bytes is 1: use 4096 to ",
         ),
         (
             &[("doorbell_delay_us", "24")],
-            "doorbell_delay_us is 24: a fixed doorbell waits 25µs",
+            "doorbell_delay_us is 24: use at least 25µs",
         ),
         (
             &[("doorbell_delay_us", "99999999999999999")],
@@ -129,15 +129,15 @@ fn what_cannot_be_turned_is_said_and_changes_nothing() {
         ),
         (
             &[("doorbell_max_hold_us", "30")],
-            "doorbell_max_hold_us counts only with doorbell=adap",
+            "doorbell_max_hold_us has an effect only with doorbell=adap",
         ),
         (
             &[("request_steering_nearly_full_requests", "1")],
-            "request_steering_nearly_full_requests counts only with request_steering_preference=",
+            "request_steering_nearly_full_requests has an effect only with request_steering_preference=",
         ),
         (
             &[("caravan", "on"), ("caravan", "on")],
-            "caravan is turned twice",
+            "caravan is set twice",
         ),
         (
             &[("floor_window_us", "1000"), ("floor_window_bytes", "4096")],
@@ -148,7 +148,7 @@ fn what_cannot_be_turned_is_said_and_changes_nothing() {
                 ("floor_latency_permille", "400"),
                 ("floor_throughput_permille", "400"),
             ],
-            "the floors of all classes are 800 thousandths: they can be 500 in all",
+            "the floors of all classes add up to 800 thousandths: use at most 500 in total",
         ),
     ] {
         let mut knobs = before;
