@@ -6,10 +6,10 @@ use reactor::uring::SetupError;
 use std::io;
 use std::path::PathBuf;
 
-/// The reason for which devices could not be attached as files, or detached.
+/// Why devices could not be attached as files, or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
-    /// The options name no namespace, one twice, or too many.
+    /// The options contain no namespace, a duplicate, or too many.
     #[error("{0}")]
     Namespaces(String),
     /// The mount point cannot be used.
@@ -17,25 +17,25 @@ pub enum FuseError {
     MountPoint {
         /// The mount point.
         path: PathBuf,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The mount point is no directory.
+    /// The mount point is not a directory.
     #[error("mount point {0} is not a directory; choose an empty directory")]
     NotADirectory(PathBuf),
-    /// A FUSE file system is mounted there.
+    /// A FUSE file system is already mounted there.
     #[error(
         "{0} is the mount point of another FUSE file system; choose another directory, or unmount \
          it: fusermount3 -u {0}"
     )]
     AlreadyMounted(PathBuf),
-    /// The process that served the mount point is gone, and its mount is left.
+    /// The process that served the mount point has ended, and its mount remains.
     #[error("{0} is left over from a process that ended; remove it: fusermount3 -u {0}")]
     Stale(PathBuf),
     /// The kernel's interface cannot be opened.
     #[error("/dev/fuse: {0}; load the kernel module (modprobe fuse), or give access to the device")]
     NoFuse(io::Error),
-    /// The process may not mount, and the program that does it for it is missing.
+    /// The process lacks the privilege to mount, and `fusermount3` is missing.
     #[error(
         "fusermount3: {0}; install the package fuse3, or run as root: mounting needs either of them"
     )]
@@ -45,45 +45,45 @@ pub enum FuseError {
     Mount {
         /// The mount point.
         path: PathBuf,
-        /// The reason, as the kernel or `fusermount3` says it.
+        /// The error message of the kernel or `fusermount3`.
         reason: String,
     },
-    /// The kernel and the front end do not agree on a protocol.
+    /// The kernel and the front end support no common protocol version.
     #[error("FUSE session: {0}; the kernel must be Linux 4.20 or later")]
     Session(io::Error),
     /// The thread cannot run on the core.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// The ring of the core's thread cannot be made.
+    /// The ring of the core's thread cannot be created.
     #[error(transparent)]
     Driver(#[from] SetupError),
-    /// A device does not open.
+    /// Opening a device failed.
     #[error("namespace {nsid}: {source}")]
     Device {
         /// The namespace identifier.
         nsid: u32,
-        /// The device's reason.
+        /// The device's error.
         source: DeviceError,
     },
     /// The thread cannot be started.
     #[error("cannot start a thread: {0}; raise the limit of threads (ulimit -u)")]
     Thread(io::Error),
-    /// Files are open, or a process works in the directory.
+    /// Files are open, or the directory is a process's working directory.
     #[error(
         "{path} is in use ({open} open files); close them, or find their users: fuser -vm {path}"
     )]
     InUse {
         /// The mount point.
         path: PathBuf,
-        /// Number of open files; 0 where the directory itself is in use.
+        /// Number of open files; 0 if only the directory itself is in use.
         open: usize,
     },
-    /// The mount cannot be removed for another reason.
+    /// Unmounting failed for another reason.
     #[error("cannot unmount {path}: {reason}; try fusermount3 -u -z {path}")]
     Unmount {
         /// The mount point.
         path: PathBuf,
-        /// The reason, as the kernel or `fusermount3` says it.
+        /// The error message of the kernel or `fusermount3`.
         reason: String,
     },
 }

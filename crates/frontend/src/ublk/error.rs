@@ -3,25 +3,25 @@
 use crate::FrontendError;
 use std::io;
 
-/// The reason for which a device could not be attached as a block device, or detached.
+/// Why a device could not be attached as a block device, or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum UblkError {
-    /// The kernel's driver is not there.
+    /// The kernel's ublk driver is not loaded.
     #[error(
         "no /dev/ublk-control: load the kernel's driver (modprobe ublk_drv; Linux 6.5 or newer, and \
          on some systems a package such as linux-modules-extra)"
     )]
     NoDriver,
-    /// The process may not make block devices.
+    /// The process lacks the privilege to create block devices.
     #[error("a block device takes the rights of root (CAP_SYS_ADMIN): run it by sudo, or use fuse")]
     NotPermitted,
-    /// The control device cannot be opened for another reason.
+    /// Opening the control device failed for another reason.
     #[error("/dev/ublk-control: {0}")]
     Control(io::Error),
-    /// The ring for control commands cannot be made.
+    /// The ring for control commands cannot be created.
     #[error("io_uring: {0}; check `sysctl kernel.io_uring_disabled` (0 allows it)")]
     Ring(io::Error),
-    /// The driver lacks a feature.
+    /// The kernel's driver lacks a required feature.
     #[error("this kernel's ublk_drv is too old: Linux 6.5 or newer is needed (UBLK_F_USER_COPY)")]
     TooOld,
     /// Another process serves the device.
@@ -32,7 +32,7 @@ pub enum UblkError {
         /// Number of the process.
         process: i32,
     },
-    /// The device that was left behind is another one.
+    /// The device left by a killed server does not match.
     #[error("/dev/ublkb{id} was left by another process and cannot be taken over: {reason}")]
     Different {
         /// Number of the device.
@@ -40,14 +40,14 @@ pub enum UblkError {
         /// The difference, and the remedy.
         reason: String,
     },
-    /// The kernel refuses a command.
+    /// A control command failed.
     #[error("{command} of ublk device {id}: {source}")]
     Command {
         /// Name of the command.
         command: &'static str,
         /// Number of the device.
         id: u32,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The character device cannot be used.
@@ -55,7 +55,7 @@ pub enum UblkError {
     Device {
         /// Its path.
         path: String,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The block device is open.
@@ -63,10 +63,10 @@ pub enum UblkError {
     InUse {
         /// Path of the block device.
         path: String,
-        /// The user, as far as it can be found.
+        /// The user, if it can be identified.
         user: String,
     },
-    /// The files of other processes cannot be looked at.
+    /// The process may not inspect the open files of other processes.
     #[error(
         "{path} may be in use: without CAP_SYS_PTRACE the processes that have it open are not found; \
          close it everywhere, and detach it by force"
@@ -75,7 +75,7 @@ pub enum UblkError {
         /// Path of the block device.
         path: String,
     },
-    /// Reasons that other front ends have, too.
+    /// An error common to all front ends.
     #[error(transparent)]
     Frontend(#[from] FrontendError),
 }

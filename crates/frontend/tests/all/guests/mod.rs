@@ -1,4 +1,4 @@
-//! A guest with its monitor, by hand: it can say what no ordinary one says.
+//! A hand-written guest with its monitor, which can also send invalid messages.
 #![allow(dead_code)] // No test uses all of it.
 
 use load::vhost::messages::{Connection, F_PROTOCOL_FEATURES, code, protocol, vring_state};
@@ -28,18 +28,18 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-/// Event index, version 1, flush, and the protocol's own.
+/// Event index, version 1, flush, and protocol features.
 const FEATURES: u64 = 1 << 29 | 1 << 32 | 1 << 9 | F_PROTOCOL_FEATURES;
 
-/// A feature of the protocol, and its messages.
+/// A protocol feature, and its messages.
 const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
 const ADD_MEM_REG: u32 = 37;
 
-/// Where an indirect table lies: within the data of a slot that is not used otherwise.
+/// Offset of an indirect table, within the data of an otherwise unused slot.
 const TABLE_AT: usize = AREA_BYTES - 4096;
 
-/// The states of descriptors begin there in the record of requests under way.
+/// Offset of the descriptor states in the record of outstanding requests.
 const STATES_AT: usize = 16;
 
 pub(crate) struct Guest {
@@ -50,7 +50,7 @@ pub(crate) struct Guest {
     kick: OwnedFd,
     call: OwnedFd,
     error: OwnedFd,
-    /// The record of requests under way, with its description.
+    /// The record of outstanding requests, with its description.
     tracked: Option<(Vec<u8>, OwnedFd)>,
 }
 
@@ -58,7 +58,7 @@ fn counter() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// Waits until something can be read.
+/// Waits until the descriptor is readable.
 fn wait_for(fd: &OwnedFd) {
     let mut ready = [PollFd::new(fd, PollFlags::IN)];
     let patience = Duration::from_secs(60).try_into().unwrap();
@@ -109,7 +109,7 @@ impl Guest {
         guest
     }
 
-    /// Shows the back end the memory, once more.
+    /// Shares the memory with the back end again.
     pub(crate) fn share_again(&mut self) {
         let mut table = 1u64.to_le_bytes().to_vec();
         for field in [0, AREA_BYTES as u64, 0, 0] {
@@ -153,7 +153,7 @@ impl Guest {
         }
     }
 
-    /// Publishes, waits for so many answers, and returns their statuses by slot.
+    /// Publishes, waits for `count` completions, and returns their statuses by slot.
     pub(crate) fn answers(&mut self, count: usize) -> Vec<u8> {
         self.publish();
         let mut answers = Vec::new();
@@ -169,7 +169,7 @@ impl Guest {
         answers.into_iter().map(|(_, status)| status).collect()
     }
 
-    /// Has the running queue tell of errors by another counter.
+    /// Makes the running queue report errors through another event counter.
     pub(crate) fn change_error(&mut self) {
         self.error = counter();
         let files = [self.error.as_fd()];
@@ -183,7 +183,8 @@ impl Guest {
         wait_for(&self.error);
     }
 
-    /// Writes a flush as an indirect table at descriptor 0; its status has more flags.
+    /// Writes a flush as an indirect table at descriptor 0; `flags` are added to its status
+    /// descriptor.
     pub(crate) fn indirect(&self, flags: u16) {
         let slice = self.memory.as_volatile_slice();
         let table = TABLE_AT as u64;
@@ -221,14 +222,14 @@ impl Guest {
         u64::from_le_bytes(answer[12..20].try_into().unwrap())
     }
 
-    /// Has requests under way recorded, from the next start on, which this is.
+    /// Restarts the queue, with outstanding requests recorded from now on.
     pub(crate) fn track(&mut self) {
         let base = self.stop();
         self.make_record();
         self.start(base.try_into().unwrap());
     }
 
-    /// Gets an empty record, and shows it.
+    /// Requests an empty record, and shares it.
     fn make_record(&mut self) {
         let mut wanted = vec![0; 16];
         wanted.extend_from_slice(&1u16.to_le_bytes());
@@ -248,7 +249,7 @@ impl Guest {
             .unwrap();
     }
 
-    /// Waits until so many requests are recorded.
+    /// Waits until `count` requests are recorded.
     pub(crate) fn wait_until_tracked(&self, count: usize) {
         let (_, file) = self.tracked.as_ref().unwrap();
         let mut record = vec![0; STATES_AT + 16 * usize::from(ENTRIES)];
@@ -264,8 +265,8 @@ impl Guest {
         }
     }
 
-    /// Has a copy of the record as it is now from here on, as if the back end were killed now: what that
-    /// one does to its own changes nothing.
+    /// Uses a copy of the current record from now on, as if the back end were killed now. Later
+    /// changes by that back end go to its own record only.
     pub(crate) fn take_record(&mut self) {
         let (_, file) = self.tracked.as_mut().unwrap();
         let bytes = rustix::fs::fstat(&*file).unwrap().st_size;
@@ -276,7 +277,7 @@ impl Guest {
         *file = copy;
     }
 
-    /// Connects to another back end, and returns true if that refuses the record.
+    /// Connects to another back end; returns true if it refuses the record.
     pub(crate) fn is_refused_at(&mut self, path: &Path) -> bool {
         self.connect_anew(path);
         let (given, file) = self.tracked.as_ref().unwrap();
@@ -285,7 +286,7 @@ impl Guest {
         told.is_err()
     }
 
-    /// Adds memory at this address to the guest's.
+    /// Adds memory at this guest address.
     pub(crate) fn add_memory(&mut self, at: u64, bytes: usize) -> MmapRegion {
         let file = memfd_create(c"module", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, bytes as u64).unwrap();
@@ -298,14 +299,14 @@ impl Guest {
         MmapRegion::from_file(FileOffset::new(file.into(), 0), bytes).unwrap()
     }
 
-    /// Ends the connection, and keeps the rest.
+    /// Closes the connection, and keeps everything else.
     pub(crate) fn leave(&mut self) {
         let path = block::temporary("away.sock");
         let _listener = UnixListener::bind(&path).unwrap();
         self.connection = Connection::open(&path).unwrap();
     }
 
-    /// Goes on with a back end after so many requests, with the record of those under way if there
+    /// Continues with a back end at index `base`, with the record of outstanding requests if there
     /// is one.
     pub(crate) fn come_back(&mut self, path: &Path, base: u16) {
         if self.tracked.is_some() {
@@ -315,30 +316,30 @@ impl Guest {
         }
     }
 
-    /// Goes on with another back end, which gets everything that this one had.
+    /// Continues with another back end, which receives the whole state of this one.
     pub(crate) fn reconnect(&mut self, path: &Path) {
         self.connect_anew(path);
         self.tell_tracked();
         self.start(0);
     }
 
-    /// The same without a record of requests under way, after so many of them.
+    /// Continues with another back end at index `base`, without a record of outstanding requests.
     pub(crate) fn reconnect_untracked(&mut self, path: &Path, base: u16) {
         self.connect_anew(path);
         self.start(base);
     }
 
-    /// Goes on with another back end as a monitor that begins anew: with an empty record.
+    /// Continues with another back end like a restarted monitor: with an empty record.
     pub(crate) fn reconnect_anew(&mut self, path: &Path) {
         self.connect_anew(path);
         self.track();
     }
 
-    /// Begins so, and goes before its queue has started.
+    /// Connects like a restarted monitor, and disconnects before its queue has started.
     pub(crate) fn glance(&mut self, path: &Path) {
         self.connect_anew(path);
         self.make_record();
-        // Answered after everything before it.
+        // Completes after everything before it.
         self.sectors();
         self.leave();
     }
@@ -351,7 +352,7 @@ impl Guest {
     }
 }
 
-/// Takes a message of the back end's own; returns its code.
+/// Receives a message initiated by the back end; returns its code.
 pub(crate) fn message(mut channel: &UnixStream) -> u32 {
     let mut header = [0; 12];
     channel.read_exact(&mut header).unwrap();
