@@ -1,5 +1,5 @@
-//! An application thread of a simulated host: it submits through the host's switchboard, by an I/O
-//! path that it shares with other threads, or by a channel of its own.
+//! An application thread of a simulated host. It submits through the host's switchboard, through an
+//! I/O path shared with other threads, or through its own channel.
 
 use crate::application::{Application, ApplicationReport, Replacement};
 use crate::cache::Medium;
@@ -17,41 +17,41 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::Class;
 
-/// Interval in which a thread looks again for its controller.
+/// Interval between a thread's attempts to open its namespace while its controller is not live.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// The work of an application thread.
+/// Configuration of an application thread.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The controller.
     pub association: Arc<Association>,
-    /// Its workload, the namespace, and the oracle that judges it.
+    /// Its workload, its namespace, and the oracle that checks the answers.
     pub application: Application,
-    /// Content that the namespace would keep without power, if it has a cache.
+    /// Content of the namespace that survives a power loss; `None` without a volatile cache.
     pub medium: Option<Medium>,
-    /// Of its requests.
+    /// Class of its requests.
     pub class: Class,
-    /// Times at which it asks for something of another class.
+    /// When it issues requests of another class.
     pub changes: Changes,
-    /// Count of such changes, shared by all threads.
+    /// Number of class changes, shared by all threads.
     pub changed: Rc<Cell<u64>>,
 }
 
-/// The way of a thread to its namespace.
+/// How a thread reaches its namespace.
 #[derive(Clone, Debug)]
 pub(crate) enum Through {
-    /// A switchboard.
+    /// Through a switchboard.
     Board(Switchboard),
-    /// An I/O path that threads share.
+    /// Through an I/O path that threads share.
     Path {
         /// The path.
         path: SharedPath,
-        /// A thread or a commit waits for what is written.
+        /// Writes are awaited: a thread or commit waits for them.
         awaited: bool,
         /// The thread drives its channel only while it has requests.
         only_in_calls: bool,
     },
-    /// A channel of its own.
+    /// Through its own channel.
     Own,
 }
 
@@ -59,26 +59,26 @@ pub(crate) enum Through {
 #[derive(Debug)]
 pub struct App {
     job: Job,
-    /// Until the thread has ended.
+    /// `None` once the thread has ended.
     through: Option<Through>,
-    /// Decides when it changes its mind.
+    /// Seeds its class changes.
     seed: u64,
     client: Option<Client>,
-    /// Associations that were live, as of the last turn.
+    /// Live associations as of the last turn.
     associations: u64,
-    /// Time at which it looks again for its controller, or for a free queue.
+    /// Time of the next attempt to reach its controller, or to get a free queue.
     look_at: Time,
     over: bool,
 }
 
 impl App {
-    /// A thread that does `job` through `board`.
+    /// Creates a thread that runs `job` through `board`.
     #[must_use]
     pub fn new(job: Job, board: Switchboard, seed: u64) -> Self {
         Self::by(job, Through::Board(board), seed)
     }
 
-    /// A thread that does `job` that way.
+    /// Creates a thread that runs `job` through `through`.
     pub(crate) fn by(job: Job, through: Through, seed: u64) -> Self {
         Self {
             job,
@@ -91,7 +91,7 @@ impl App {
         }
     }
 
-    /// Returns the report of its work so far; shared with the running thread.
+    /// Returns its report so far, shared with the running thread.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<ApplicationReport>> {
         Rc::clone(&self.job.application.report)
@@ -102,12 +102,13 @@ impl App {
         self.over || self.client.is_some()
     }
 
-    /// Returns its work, as it was in the beginning.
+    /// Returns its application as configured at the start.
     pub(crate) fn application(&self) -> &Application {
         &self.job.application
     }
 
-    /// The thread dies. Returns one that does the rest of its work; `None` if that is over.
+    /// Kills the thread. Returns a successor for the rest of its work; `None` if the work is
+    /// complete.
     pub(crate) fn dies(&mut self, seed: u64) -> Option<Self> {
         let through = self.through.clone()?;
         if let Some(client) = &mut self.client {
@@ -122,7 +123,7 @@ impl App {
         Some(Self::by(job, through, seed))
     }
 
-    /// Another volume came, perhaps in the place of its namespace, which it may not have opened yet.
+    /// Notes that another volume replaced its namespace, which it may not have opened yet.
     pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
         self.job.application.is_replaced(by);
     }
@@ -184,7 +185,7 @@ impl App {
             }),
             None => return,
         };
-        // Others have all queues now.
+        // All I/O queues are in use by other threads.
         let Ok((way, capabilities)) = opened else {
             self.look_at = cx.now + QUEUE_PATIENCE;
             return;
@@ -195,7 +196,7 @@ impl App {
     }
 }
 
-/// Requests of an application under way.
+/// Outstanding requests of an application.
 fn depth(application: &Application) -> u32 {
     u32::try_from(application.workload.depth).expect("a few")
 }
@@ -221,7 +222,7 @@ impl Service for App {
     type Message = ();
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        // Of a lane of its own.
+        // Completions on its own lane.
         let client = self.client.as_mut();
         client
             .expect("a client closes its channel before it ends")

@@ -1,4 +1,4 @@
-//! An application of the simulated world: its workload, what it is ready for, and its results.
+//! An application of the simulated world: workload, tolerated errors and results.
 
 use crate::oracle::Oracle;
 use crate::rights::{Extent, Law};
@@ -8,13 +8,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use switch::Path;
 
-/// Extents of one command, at most: more find nothing that these do not.
+/// Maximum extents per command. More extents exercise no further code.
 pub(crate) const EXTENTS_AT_ONCE: usize = 8;
 
-/// A volume that comes in the place of another one.
+/// A volume that replaces another volume.
 #[derive(Debug)]
 pub(crate) struct Replacement<'a> {
-    /// The target, by its place among those of a host.
+    /// Index of the target among the host's targets.
     pub(crate) target: usize,
     pub(crate) nsid: u32,
     pub(crate) oracle: &'a Rc<RefCell<Oracle>>,
@@ -25,60 +25,62 @@ base::with_defaults! {
     /// An application of a host.
     #[derive(Clone, Debug)]
     pub struct Application {
-        /// The controller of its host by which it reaches its namespace: the first, the second, ….
+        /// Index of the host's controller through which it reaches its namespace, from 0.
         pub target: usize = 0,
-        /// The namespace that it works on.
+        /// Its namespace.
         pub nsid: u32 = 1,
         /// Its workload.
         pub workload: Workload = Workload::NONE,
         /// Seeds its requests.
         pub seed: u64 = 0,
-        /// Which requests it makes.
+        /// Kinds of requests that it issues.
         pub mix: Mix = Mix::default(),
-        /// Which errors it is ready for.
+        /// Errors that it tolerates.
         pub tolerance: Tolerance = Tolerance::Any,
-        /// Oracle that it shares with others on the same device; `None` for a device of its own.
+        /// Oracle shared with other applications on the same device; `None` for a device of its
+        /// own.
         pub oracle: Option<Rc<RefCell<Oracle>>> = None,
-        /// The host that it runs on: its replacement is another one.
+        /// Number of its host; a replacement host has another number.
         pub host: u64 = 1,
-        /// The host's permissions in the namespace, and the namespace's size; `None` where these never
+        /// The host's permissions in the namespace, and the namespace's size; `None` if these never
         /// change.
         pub law: Option<Law> = None,
-        /// True if it reads and writes several extents by one command where its device takes them.
+        /// True if it reads and writes several extents with one command, if the device supports it.
         pub extents: bool = false,
-        /// Gives some requests up, where its channel can.
+        /// Cancels some requests or sets a timeout on them, if its channel can.
         pub gives_up: bool = false,
-        /// Half of its requests are Flushes, and few are under way at once: mostly nothing that was
-        /// acknowledged is not flushed.
+        /// Half of its requests are Flushes, and few are outstanding at once, so that mostly every
+        /// acknowledged write is flushed.
         pub syncs: bool = false,
-        /// It writes more than one command takes, flushes that, and has nothing else under way meanwhile.
+        /// It writes more than one command can carry, flushes that, and has no other requests
+        /// outstanding meanwhile.
         pub splits: bool = false,
-        /// It closes its channel now and then, and opens another one.
+        /// It closes its channel at times, and opens a new one.
         pub reopens: bool = false,
-        /// Its host is the only one of its volume, now and later: newer writes wait for those of which
-        /// the effect is not known. Other hosts do not wait.
+        /// Its host is the only host of its volume, now and later: newer writes wait for writes of
+        /// unknown effect. Other hosts do not wait.
         pub alone: bool = true,
-        /// Its host fails requests that have waited so long for a connection, and goes on trying to
-        /// connect. `None` where requests wait for ever.
+        /// Time without a connection after which its host fails requests; the host continues to
+        /// reconnect. `None`: requests wait without limit.
         pub waits: Option<Nanos> = None,
-        /// The application asks for others in the place of requests that fail for want of a connection,
-        /// or of an I/O queue.
+        /// The application replaces requests that fail for lack of a connection or an I/O queue by
+        /// new requests.
         pub asks_anew: bool = false,
-        /// Threads of its host die that may have some of its requests.
+        /// Threads of its host that may hold some of its requests die during the run.
         pub deaths: bool = false,
-        /// True if answers are judged. Those of a target that lies are not.
+        /// True if answers are checked. Answers of a target that violates the protocol are not.
         pub judged: bool = true,
-        /// After so many requests it asks for nothing for so long.
+        /// Number of requests after which it pauses, and the length of the pause.
         pub rest: Option<(u64, Nanos)> = None,
         /// The results.
         pub report: Rc<RefCell<ApplicationReport>> = Rc::default(),
-        /// Requests that it and others of its run were answered.
+        /// Requests answered to all applications of its run.
         pub answered: Rc<Cell<u64>> = Rc::default(),
     }
 }
 
 impl Application {
-    /// Another volume came, perhaps in the place of its namespace, which it has not opened yet.
+    /// Notes that another volume replaced its namespace, which it has not opened yet.
     pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
         if (self.target, self.nsid) != (by.target, by.nsid) {
             return;
@@ -89,7 +91,7 @@ impl Application {
         }
     }
 
-    /// One on a device of its own, as namespace 1.
+    /// An application on a device of its own, as namespace 1.
     #[must_use]
     pub fn alone(workload: Workload, seed: u64) -> Self {
         Self {
@@ -103,18 +105,18 @@ impl Application {
 /// The workload of an application.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Requests in all.
+    /// Total requests.
     pub requests: u64,
-    /// Requests under way at once.
+    /// Maximum outstanding requests.
     pub depth: usize,
-    /// Blocks of most requests, at most.
+    /// Maximum blocks of most requests.
     pub blocks_max: u64,
-    /// Blocks of one request in sixteen, at most: large enough for several transfers.
+    /// Maximum blocks of one request in sixteen: large enough for several transfers.
     pub blocks_large: u64,
 }
 
 impl Workload {
-    /// Nothing to do.
+    /// No requests.
     pub const NONE: Self = Self {
         requests: 0,
         depth: 1,
@@ -128,59 +130,61 @@ impl Workload {
 pub struct ApplicationReport {
     /// Requests that were answered.
     pub answered: u64,
-    /// Of these, with an error.
+    /// Of these, requests that failed.
     pub failed: u64,
-    /// Of these, because they took too long.
+    /// Of these, requests that timed out.
     pub timed_out: u64,
-    /// Requests that failed for want of a connection, and in the place of which others were asked
-    /// for. They do not count as answered.
+    /// Requests that failed for lack of a connection and were replaced by new requests. Not counted
+    /// as answered.
     pub unconnected: u64,
-    /// Requests with data that were answered, in bytes.
+    /// Bytes of answered requests with data.
     pub bytes: u64,
-    /// The longest that a request took, after [`WARM_UP`](crate::WARM_UP) others.
+    /// Longest request, after the first [`WARM_UP`](crate::WARM_UP) requests.
     pub slowest: Nanos,
-    /// A fingerprint of all answers in order: equal runs have equal ones.
+    /// Hash of all answers in order: equal in equal runs.
     pub fingerprint: u64,
-    /// An application without a judge was told that its namespace is gone, and asks no more.
+    /// An application without checks learned that its namespace no longer exists, and ended.
     pub gave_up: bool,
-    /// The I/O path by which it reached its namespace.
+    /// I/O path by which it reached its namespace.
     pub path: Option<Path>,
 }
 
-/// Which requests an application makes.
+/// Kinds of requests that an application issues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mix {
-    /// Reads, writes that never overlap with others, and now and then a flush.
+    /// Reads, writes that never overlap with other writes, and occasional flushes.
     #[default]
     Plain,
-    /// Every operation there is, on ranges that others may be writing.
+    /// All operations, on ranges that other applications may be writing.
     Everything,
 }
 
-/// Errors that an application must be ready for, because something provokes them.
+/// Errors that an application must tolerate because the run provokes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
-    /// Any: the owner of the application looks at its report.
+    /// Any error: the owner of the application checks its report.
     Any,
-    /// These, and no other.
+    /// Only these errors.
     Only {
         /// The device fails requests.
         device: bool,
-        /// The namespace may go for good.
+        /// The namespace may be removed.
         gone: bool,
-        /// The host may give requests up.
+        /// The host may time out or cancel requests.
         late: bool,
-        /// The host may fail requests after a while without a connection, or for want of an I/O queue.
+        /// The host may fail requests after some time without a connection, or for lack of an I/O
+        /// queue.
         unconnected: bool,
-        /// A lost connection may be taken for a loss of what was not flushed.
+        /// A lost connection may be reported as a loss of unflushed writes.
         forgets: bool,
-        /// True if permissions change, and sizes of volumes.
+        /// Permissions and volume sizes change.
         changes: bool,
     },
 }
 
 impl Tolerance {
-    /// Returns the same for an application with a volume that stays, or does not.
+    /// Returns the same tolerance for an application on a volume that may be removed if `may_go` is
+    /// true.
     #[must_use]
     pub(crate) fn of_volume(mut self, may_go: bool) -> Self {
         if let Self::Only { gone, .. } = &mut self {
@@ -189,8 +193,8 @@ impl Tolerance {
         self
     }
 
-    /// Returns the same for an application of a host on which threads that send for others die: what
-    /// they had is aborted, and its blocks are closed for a while.
+    /// Returns the same tolerance for an application on a host where threads that send for other
+    /// threads die. Their requests are aborted, and the blocks of these are closed for a while.
     #[must_use]
     pub(crate) fn with_deaths(mut self) -> Self {
         if let Self::Only { late, .. } = &mut self {
@@ -199,7 +203,7 @@ impl Tolerance {
         self
     }
 
-    /// Returns true if the namespace may go for good.
+    /// Returns true if the namespace may be removed.
     pub(crate) const fn may_go(self) -> bool {
         match self {
             Self::Any => true,
@@ -207,7 +211,7 @@ impl Tolerance {
         }
     }
 
-    /// Returns true if an answer may be this error.
+    /// Returns true if `error` is tolerated.
     pub(crate) fn allows(self, error: BlockError) -> bool {
         let Self::Only {
             device,

@@ -1,7 +1,7 @@
-//! A device that forgets: what was written stays in a cache until it is flushed.
+//! A device with a volatile write cache: writes stay in the cache until flushed.
 //!
-//! It tells the checking application what would be left if its power failed now, so that Flush and
-//! FUA can be held to their promise. It never loses anything by itself.
+//! It exposes the content that would survive a power loss now, so that the checking application can
+//! verify Flush and FUA. It never loses data by itself.
 
 use crate::oracle::Version;
 use block::device::Ram;
@@ -9,7 +9,7 @@ use block::{Capabilities, Channel, Device, DeviceError, Geometry, Operation, Req
 use reactor::{Context, Driver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// For each block, which write it has in the cache, and which one on the medium.
+/// Versions of each block in the cache and on the medium.
 #[derive(Debug)]
 struct Content {
     cached: Vec<Version>,
@@ -25,7 +25,7 @@ impl Medium {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which write would be left of a block without power.
+    /// Version of a block that would survive a power loss.
     #[must_use]
     pub fn durable(&self, block: usize) -> Version {
         self.content().durable[block]
@@ -40,7 +40,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Such a device over `inner`.
+    /// Creates such a device over `inner`.
     #[must_use]
     pub fn new(inner: Ram) -> Self {
         let blocks = usize::try_from(inner.geometry().blocks).expect("a small device");
@@ -49,7 +49,7 @@ impl Cache {
         Self { inner, medium }
     }
 
-    /// Returns the content that would be left without power.
+    /// Returns the content that would survive a power loss.
     #[must_use]
     pub fn medium(&self) -> Medium {
         self.medium.clone()
@@ -108,7 +108,7 @@ impl CacheChannel {
 }
 
 impl Channel for CacheChannel {
-    /// Memory answers at once, so that this is the order of the device.
+    /// Memory completes immediately, so submission order is the order of the device.
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
         match request.operation {
             Operation::Write { durable } => self.write(&request, durable),

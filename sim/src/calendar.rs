@@ -1,9 +1,9 @@
-//! A calendar: a heap of events by time, and among equal times in the order of their making.
+//! A calendar: a heap of events by time; events of the same time stay in insertion order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The events that are still to come, by times of this type.
+/// Pending events `E`, ordered by times of type `T`.
 #[derive(Debug)]
 pub(crate) struct Calendar<T, E> {
     heap: BinaryHeap<Reverse<(T, u64, E)>>,
@@ -18,20 +18,20 @@ impl<T: Ord, E: Ord> Calendar<T, E> {
         }
     }
 
-    /// Something will happen.
+    /// Schedules an event.
     #[inline]
     pub(crate) fn push(&mut self, at: T, event: E) {
         self.number += 1;
         self.heap.push(Reverse((at, self.number, event)));
     }
 
-    /// The next event and its time.
+    /// Removes the next event and returns it with its time.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(T, E)> {
         self.heap.pop().map(|Reverse((at, _, event))| (at, event))
     }
 
-    /// Returns the number of events that were ever pushed.
+    /// Returns the total number of events pushed.
     pub(crate) const fn pushed(&self) -> u64 {
         self.number
     }

@@ -1,4 +1,4 @@
-//! An application thread that changes its mind about the class of what it asks for.
+//! An application thread that changes the class of its requests.
 
 use base::{Prng, Time};
 use block::{Channel, Completion, Device, DeviceError, Request, Submit};
@@ -11,16 +11,16 @@ use switch::{Class, PerClass};
 /// The times at which threads change the class of their requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// They never do.
+    /// Never.
     Never,
-    /// Before one request in so many, to any class.
+    /// Before one request in this many, to any class.
     Often(u64),
-    /// They begin with the last class, and ask for so many requests before they have their own.
+    /// The thread starts in the last class, and changes to its own class after this many requests.
     Late(u64),
 }
 
-/// A submitter for each class, of which the thread uses one, while the others still have requests
-/// under way: as a thread does that opens its namespace anew with another class.
+/// One submitter per class, of which the thread uses one while requests of the other classes are
+/// still outstanding: as if a thread opened its namespace again with another class.
 #[derive(Debug)]
 pub(crate) struct Changing {
     channels: PerClass<Box<dyn Channel>>,
@@ -33,7 +33,8 @@ pub(crate) struct Changing {
 }
 
 impl Changing {
-    /// Opens `device` for every class; `own` is the thread's. What it changes it adds to `count`.
+    /// Opens `device` for every class; `own` is the thread's class. Adds its class changes to
+    /// `count`.
     pub(crate) fn open(
         device: &SwitchedNamespace,
         own: Class,
@@ -113,13 +114,13 @@ impl Channel for Changing {
     }
 
     fn deadline(&self) -> Time {
-        // Every one is asked: that is how it knows that its thread sleeps.
+        // Every channel is queried: the query also notes that its thread sleeps.
         let deadlines = self.channels.iter().map(|(_, channel)| channel.deadline());
         deadlines.min().unwrap_or(Time::NEVER)
     }
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
-        // What one channel lends may go to another.
+        // Memory lent by one channel may be used with another channel.
         self.channels[self.class].memory(bytes)
     }
 

@@ -1,4 +1,4 @@
-//! An application in the simulated world: random requests to a device, every answer checked.
+//! An application in the simulated world: random requests to a device, with every answer checked.
 
 mod connections;
 mod content;
@@ -36,40 +36,43 @@ struct InFlight {
     range: Range<usize>,
     kind: RequestKind,
     operation: Option<Operation>,
-    /// Time of the request, by the rules that it is held to.
+    /// Rules in force when the request was issued.
     asked: Option<Moment>,
-    /// Tag of the command over several extents that it is one of: what fails one of them fails all.
+    /// Tag of the command over several extents that this request belongs to; if one of its requests
+    /// fails, all fail.
     together: Option<u64>,
-    /// It has a limit, or was cancelled.
+    /// It has a time limit, or was cancelled.
     given_up: bool,
 }
 
 #[derive(Debug)]
 enum RequestKind {
     Read(StepNumber),
-    /// With the version that is expected in each block.
+    /// With the expected version of each block.
     Compare(StepNumber, Vec<Version>),
     Verify,
-    /// Whatever puts something into its blocks.
+    /// Any operation that changes its blocks.
     Write {
         version: Version,
         durable: bool,
     },
-    /// By then settled writes are on the medium when it is answered, block by block.
+    /// With the settled version of each block, which must be on the medium when the Flush
+    /// completes.
     Flush(StepNumber, Vec<Version>),
 }
 
-/// Answers of an application after which those it shares its way with have noticed it.
+/// Answers after which applications that share a connection with this one have adapted to it.
 pub const WARM_UP: u64 = 16;
 
-/// An application works on the first so many blocks: a target that lies may say that a namespace
-/// has any number of them, and each takes memory here.
+/// Maximum blocks that an application uses: a target that violates the protocol may report any
+/// size, and each block takes memory here.
 const BLOCKS_MAX: u64 = 1 << 16;
 
-/// Requests that an application has under way, at most, that flushes as often as it does anything else.
+/// Maximum outstanding requests of an application for which every second request is a Flush.
 const SYNCS_DEPTH: usize = 2;
 
-/// Interval in which an application with nothing under way looks again for blocks without a write.
+/// Retry interval of an application that has nothing outstanding and found no block without a write
+/// in flight.
 const RETRY: Nanos = Nanos::from_micros(20);
 
 /// The application, as the service of a core.
@@ -78,44 +81,45 @@ pub struct Client {
     /// Name in a trace.
     name: String,
     channel: Way,
-    /// Its description, with what this channel has to do.
+    /// Its description, reduced to the work of this channel.
     work: Application,
     geometry: Geometry,
-    /// The largest transfer of the device.
+    /// Maximum transfer of the device, in blocks.
     transfer_blocks: u64,
-    /// Losses of what was not flushed that a Flush has reported, and when the last one did.
+    /// Number of losses of unflushed writes that a Flush has reported, and the step of the last
+    /// report.
     told: (usize, StepNumber),
     oracle: Rc<RefCell<Oracle>>,
-    /// Content that the device would keep without power, if it has a cache.
+    /// Content of the device that survives a power loss; `None` without a volatile cache.
     medium: Option<Medium>,
     prng: Prng,
     in_flight: Slab<InFlight>,
-    /// Requests that the channel had no room for.
+    /// Requests that the channel refused because it was full.
     refused: VecDeque<Request>,
-    /// The command over extents that the channel had no room for.
+    /// Command over extents that the channel refused because it was full.
     refused_extents: Option<Extents>,
-    /// Draws commands over extents, of so many at most; `None` where there are none.
+    /// Draws commands over extents, with their maximum number; `None` without such commands.
     extents: Option<(Prng, usize)>,
-    /// Draws which requests are given up; `None` where none is.
+    /// Draws the requests to time out or cancel; `None` if there are none.
     gives_up: Option<GivingUp>,
-    /// Draws writes that one command does not take; `None` where it draws all kinds of requests.
+    /// Draws writes that exceed one command; `None` if it draws all kinds of requests.
     splits: Option<Splitting>,
-    /// The work of the next channel, once this one is closed.
+    /// Work of the next channel, after this channel is closed.
     reopening: Option<Reopening>,
-    /// The loss of the connection that is not over.
+    /// The loss of the connection that lasts now.
     loss: Option<Loss>,
     issued: u64,
     /// Times of answers to reads, and their latencies.
     log: Option<ReadLog>,
-    /// Step at which its host was connected again last.
+    /// Step at which its host last reconnected.
     reconnected: StepNumber,
-    /// Time until which it asks for nothing.
+    /// Time until which it issues no requests.
     rests_until: Time,
     now: Time,
     closing: bool,
-    /// It closes its channel once all is answered, although it is not judged.
+    /// It closes its channel after the last answer even though it is not checked.
     leaves: bool,
-    /// Its thread has died, and others may have some of its requests.
+    /// Its thread has died, and other threads may hold some of its requests.
     outlived: bool,
 }
 
@@ -123,7 +127,7 @@ pub struct Client {
 pub type ReadLog = Rc<RefCell<Vec<(Time, Nanos)>>>;
 
 impl Client {
-    /// Makes the application as it is described, on a channel of a device.
+    /// Creates the application `work` on a channel of a device.
     #[must_use]
     pub fn new(
         channel: Box<dyn Channel>,
@@ -134,7 +138,7 @@ impl Client {
         Self::by(Way::Any(channel), geometry, capabilities, work)
     }
 
-    /// Makes the application as it is described, on its way.
+    /// Creates the application `work` on an open channel or submitter.
     pub(crate) fn by(
         channel: Way,
         geometry: Geometry,
@@ -163,7 +167,7 @@ impl Client {
         let most = usize::try_from(capabilities.extents_max).unwrap_or(usize::MAX);
         let extents = (work.extents && most > 1)
             .then(|| (Prng::from_seed(seed ^ 0xE87E), most.min(EXTENTS_AT_ONCE)));
-        // What was lost before its channel was opened is told to the channels of that time.
+        // Losses before this channel was opened are reported to the channels of that time.
         let told = oracle.borrow_mut().mark();
         Self {
             name: format!("{seed:016x}"),
@@ -199,32 +203,32 @@ impl Client {
         self.channel.as_ref().owns(op_namespace)
     }
 
-    /// The target of its host that it works at.
+    /// Index of its target among the targets of its host.
     pub(crate) const fn target(&self) -> usize {
         self.work.target
     }
 
-    /// The same application; each of its reads is noted in `log`.
+    /// Logs each of its reads in `log`.
     #[must_use]
     pub(crate) fn noted_in(mut self, log: Option<ReadLog>) -> Self {
         self.log = log;
         self
     }
 
-    /// The same application on a device with a cache.
+    /// Sets the content of a device with a volatile cache.
     #[must_use]
     pub(crate) fn over(mut self, medium: Option<Medium>) -> Self {
         self.medium = medium;
         self
     }
 
-    /// Its host has a new association. What is under way was lost with the one before, or never
-    /// sent.
+    /// Notes that its host has a new association. Outstanding requests were lost with the previous
+    /// association, or never sent.
     pub(crate) fn is_reconnected(&mut self) {
         self.reconnected = self.oracle.borrow_mut().mark();
     }
 
-    /// A random range that is not being written, or nothing.
+    /// Draws a range without a write in flight; `None` if there is none.
     fn range(&mut self, operation: Operation) -> Option<Range<usize>> {
         let write = operation.is_write();
         if write
@@ -255,7 +259,7 @@ impl Client {
         free.then_some(range)
     }
 
-    /// Memory for a request: the channel's own, or a buffer of the core.
+    /// Memory for a request: from the channel, or a buffer of the core.
     fn memory(&mut self, bytes: usize, cx: &Context<'_>) -> Option<IoSlice> {
         let channels = self.prng.chance(1, 2);
         let own = channels
@@ -324,7 +328,8 @@ impl Client {
         noted.expect("the depth was checked")
     }
 
-    /// Tells the oracle that a request begins. Returns what the answer is judged by.
+    /// Reports the start of a request to the oracle. Returns the data by which the answer is
+    /// checked.
     fn begin(&self, operation: Operation, range: &Range<usize>) -> RequestKind {
         let mut oracle = self.oracle.borrow_mut();
         match operation {
@@ -339,7 +344,7 @@ impl Client {
                 let last = |block| oracle.allowed(block, began).next_back().unwrap_or(0);
                 let mut expected: Vec<_> = range.clone().map(last).collect();
                 if began.is_multiple_of(4) {
-                    // A version that was never written is not there, whichever block it is.
+                    // Only one block has a version that was never written.
                     let odd = usize::try_from(began / 4).expect("a few steps") % range.len();
                     expected[odd] = Version::MAX;
                 }
@@ -404,7 +409,7 @@ impl Client {
         }
     }
 
-    /// Returns true if the application has asked for everything and has every answer.
+    /// Returns true if all requests were issued and answered.
     fn all_answered(&self) -> bool {
         self.issued == self.work.workload.requests && self.in_flight.is_empty()
     }
@@ -445,7 +450,8 @@ impl Service for Client {
     fn deadline(&self) -> Time {
         let asks = self.issued < self.work.workload.requests;
         let idle = self.in_flight.is_empty() && !self.closing && asks;
-        // With nothing in flight, a range that was refused for being written is tried again.
+        // Nothing is outstanding: retries a range that was refused because a write to it was in
+        // flight.
         if self.rests_until > self.now {
             self.rests_until.min(self.channel.as_ref().deadline())
         } else if idle {

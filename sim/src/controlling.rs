@@ -1,5 +1,4 @@
-//! A core of a simulated host that runs a controller, and nothing else: its namespaces are used
-//! elsewhere.
+//! A core of a simulated host that runs only a controller. Other cores use its namespaces.
 
 use crate::host_core::Provoked;
 use base::Time;
@@ -7,16 +6,16 @@ use host::{Association, ConnectOptions, Controller, Phase};
 use reactor::{Completion, Context, Driver, Service};
 use std::sync::Arc;
 
-/// The production controller of one target.
+/// The production controller for one target.
 #[derive(Debug)]
 pub(crate) struct Controlling {
     controller: Controller,
-    /// Disturbances of its connections; `None` if any may happen.
+    /// Disturbances of its connections that the run provokes; `None` if any may occur.
     provoked: Option<Provoked>,
 }
 
 impl Controlling {
-    /// Connects as `options` say.
+    /// Connects with `options`.
     #[must_use]
     pub(crate) fn new(options: ConnectOptions, driver: &mut dyn Driver) -> Self {
         Self {
@@ -25,14 +24,14 @@ impl Controlling {
         }
     }
 
-    /// The same controller, which panics where it meets anything that is not `provoked`.
+    /// Panics from now on at any disturbance that is not `provoked`.
     #[must_use]
     pub(crate) fn expecting(mut self, provoked: Provoked) -> Self {
         self.provoked = Some(provoked);
         self
     }
 
-    /// Returns the association through which others reach the target's namespaces.
+    /// Returns the association through which other cores reach the target's namespaces.
     #[must_use]
     pub(crate) fn association(&self) -> &Arc<Association> {
         self.controller.association()

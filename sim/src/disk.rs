@@ -1,4 +1,4 @@
-//! A device that outlives the processes that serve it: slow, faulty, and forgetful without power.
+//! A device that outlives the processes that serve it: slow, faulty, with a volatile write cache.
 
 use crate::trace::say;
 use base::units::Lba;
@@ -15,54 +15,54 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Faults of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFaults {
-    /// Longest time of a request.
+    /// Maximum service time of a request.
     pub delay_max: Nanos,
-    /// A request in so many takes [`late_by`](Self::late_by) instead, or
-    /// [`late_writes_by`](Self::late_writes_by); 0 for never.
+    /// One request in this many takes [`late_by`](Self::late_by) or
+    /// [`late_writes_by`](Self::late_writes_by) instead; 0 for never.
     pub late_one_in: u64,
-    /// Time that such a request takes if it changes nothing.
+    /// Service time of such a request if it changes no block.
     pub late_by: Nanos,
-    /// Time that such a request takes if it does.
+    /// Service time of such a request if it changes blocks.
     pub late_writes_by: Nanos,
-    /// A request in so many fails, after it has had an effect on some of its blocks; 0 for never.
+    /// One request in this many fails after it has changed some of its blocks; 0 for never.
     pub fail_one_in: u64,
-    /// A write in so many has an effect on some of its blocks before it ends; 0 for never.
+    /// One write in this many changes some of its blocks before it ends; 0 for never.
     pub tear_one_in: u64,
 }
 
 /// Totals of a disk so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskTotals {
-    /// Requests that changed some block.
+    /// Requests that changed a block.
     pub writes: u64,
-    /// Requests that it failed.
+    /// Failed requests.
     pub failed: u64,
-    /// Requests that were very late.
+    /// Requests with the long service time of `late_one_in`.
     pub late: u64,
-    /// Requests that a crash found under way, and writes that had an effect on some blocks first.
+    /// Requests outstanding at a crash, and writes that changed some blocks before they ended.
     pub torn: u64,
-    /// Writes of zeroes that were done.
+    /// Completed Write Zeroes.
     pub zeroed: u64,
-    /// Blocks that went back to what had been flushed.
+    /// Blocks that fell back to their flushed content.
     pub lost: u64,
 }
 
 #[derive(Debug)]
 struct DiskState {
-    /// Blocks that there are now.
+    /// Current size in blocks.
     blocks: u64,
-    /// Content that a read finds.
+    /// Content that a read returns.
     content: Vec<u8>,
-    /// Content that is left without power, for each block that differs from it.
+    /// Content that survives a power loss, for each block that differs from it.
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// Number of the last change of each block, and of the one that is left without power; none
+    /// Number of the last change of each block, and of the change that survives a power loss; empty
     /// without a write cache.
     changes: Vec<(u64, u64)>,
-    /// Changes so far.
+    /// Number of changes.
     changed: u64,
     faults: DiskFaults,
-    /// Number of times that it opens still; `None` without a limit.
+    /// Remaining opens; `None` without a limit.
     opens: Option<u32>,
     totals: DiskTotals,
     prng: Prng,
@@ -74,13 +74,13 @@ pub struct Disk {
     state: Arc<Mutex<DiskState>>,
     geometry: Geometry,
     volatile: bool,
-    /// Which one it is, in a trace.
+    /// Number of the disk, in a trace.
     name: u16,
 }
 
 impl Disk {
-    /// Zeroes, on a disk that draws its faults from `seed`. With `volatile` it has a write cache,
-    /// which loses what was not flushed ([`lose_power`](Self::lose_power)).
+    /// Creates a disk of zeroes whose faults follow `seed`. With `volatile` it has a write cache
+    /// that [`lose_power`](Self::lose_power) empties.
     #[must_use]
     pub fn new(geometry: Geometry, volatile: bool, faults: DiskFaults, seed: u64) -> Self {
         let blocks = usize::try_from(geometry.blocks).expect("a small disk");
@@ -113,12 +113,12 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it does this to requests.
+    /// Sets the faults.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.state().faults = faults;
     }
 
-    /// From now on it opens at most so many times; `None` for no limit.
+    /// Limits further opens to `times`; `None` for no limit.
     pub(crate) fn open_at_most(&self, times: Option<u32>) {
         self.state().opens = times;
     }
@@ -129,8 +129,8 @@ impl Disk {
         self.state().totals
     }
 
-    /// Lets the power fail, while the disk is not open: of the blocks that were not flushed, any
-    /// may be gone.
+    /// Simulates a power loss while the disk is not open: any unflushed block may fall back to its
+    /// flushed content.
     pub fn lose_power(&self) {
         let state = &mut *self.state();
         let size = self.geometry.block_bytes as usize;
@@ -148,16 +148,16 @@ impl Disk {
         }
     }
 
-    /// Returns the content of a block now.
+    /// Returns the current content of a block.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block does not exist.
     #[must_use]
     pub fn block(&self, block: usize) -> Vec<u8> {
         self.look_at(block, <[u8]>::to_vec)
     }
 
-    /// Shows the content of a block.
+    /// Calls `look` with the content of a block.
     pub(crate) fn look_at<R>(&self, block: usize, look: impl FnOnce(&[u8]) -> R) -> R {
         let size = self.geometry.block_bytes as usize;
         look(&self.state().content[block * size..(block + 1) * size])
@@ -172,7 +172,8 @@ impl Device for Disk {
         }
     }
 
-    /// Blocks that go are zeroes when they come again. There are never more than at first.
+    /// Blocks cut off by a shrink are zeroes when the disk grows again. The size never exceeds the
+    /// initial size.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         if blocks == 0 || blocks > self.geometry.blocks {
             let reason = format!("a disk of 1 to {} blocks", self.geometry.blocks);
@@ -223,21 +224,22 @@ impl Device for Disk {
     }
 }
 
-/// A request takes effect when it ends, but for a Flush, which may save what there was when it began.
+/// A request takes effect when it ends, except a Flush, which may save the content at its start.
 #[derive(Debug)]
 struct DiskChannel {
     disk: Disk,
-    /// By when they end; each Flush with what it saves, if that is known already.
+    /// Outstanding requests by their end; a Flush with the content it saves, if that is already
+    /// fixed.
     under_way: VecDeque<(Time, Request, Option<Saved>)>,
     done: VecDeque<Completion>,
-    /// Commands over extents under way by their numbers, and how many of the extents are.
+    /// Outstanding commands over extents by their numbers, with the count of outstanding extents.
     extents: BTreeMap<u64, (Extents, usize)>,
     done_extents: VecDeque<Extents>,
     /// Number of the next such command.
     next: u64,
 }
 
-/// Blocks that a Flush saves: each with the number of its last change, and its content then.
+/// Blocks that a Flush saves: index, number of the last change, content at that time.
 type Saved = Vec<(usize, u64, Vec<u8>)>;
 
 /// Marks the tag of a request for one extent; the index is below, and the command's number above
@@ -247,7 +249,7 @@ const EXTENT: u64 = 1 << 63;
 /// Bits of the index.
 const INDEX_BITS: u32 = 8;
 
-/// Describes a request that ends, for a trace. What is written begins with its version.
+/// Formats a completed request for the trace. Written data begins with its version.
 fn told(request: &Request, fails: bool) -> String {
     let mut version = [0; 8];
     let data = request.data.as_ref().filter(|data| data.len() >= 8);
@@ -261,20 +263,20 @@ fn told(request: &Request, fails: bool) -> String {
     format!("{how} {operation:?} {first}..{end}, version {version:?}")
 }
 
-/// Returns true where a request names a block that there is not.
+/// Returns true if a request addresses a block beyond the end.
 fn is_beyond(request: &Request, blocks: u64) -> bool {
     let end = request.lba.0.checked_add(request.blocks.into());
     request.operation != Operation::Flush && end.is_none_or(|end| end > blocks)
 }
 
-/// The bytes of these blocks.
+/// Byte range of these blocks.
 fn bytes_of(lba: Lba, blocks: u32, size: usize) -> Range<usize> {
     let first = usize::try_from(lba.0).expect("a small disk") * size;
     first..first + blocks as usize * size
 }
 
 impl DiskState {
-    /// Puts what `content` makes of a block of `size` bytes into it.
+    /// Sets `block`, of `size` bytes, with `content`.
     fn put(&mut self, block: usize, size: usize, durable: bool, content: impl FnOnce(&mut [u8])) {
         let bytes = block * size..(block + 1) * size;
         content(&mut self.content[bytes.clone()]);
@@ -292,7 +294,7 @@ impl DiskState {
         }
     }
 
-    /// Returns what a Flush that begins now has to save.
+    /// Returns the blocks that a Flush starting now must save.
     fn unsaved(&self, size: usize) -> Saved {
         let blocks = self.dirty.iter();
         blocks
@@ -303,7 +305,7 @@ impl DiskState {
             .collect()
     }
 
-    /// Saves these blocks, of which newer content may be saved already.
+    /// Saves these blocks, except those of which newer content is already saved.
     fn save(&mut self, saved: Saved, size: usize) {
         for (block, change, content) in saved {
             let (last, durable) = &mut self.changes[block];
@@ -317,7 +319,7 @@ impl DiskState {
         }
     }
 
-    /// Carries out a request; a Flush with what it saves, if that is known already.
+    /// Executes a request; a Flush with the content it saves, if that is already fixed.
     fn carry_out(
         &mut self,
         request: &mut Request,
@@ -369,7 +371,7 @@ impl DiskState {
 }
 
 impl DiskChannel {
-    /// An extent of a command is done; the command with the last of them.
+    /// Completes an extent of a command, and the command with its last extent.
     fn end_extent(&mut self, completion: Completion) {
         let Completion { tag, result, data } = completion;
         let number = (tag & !EXTENT) >> INDEX_BITS;
@@ -507,7 +509,7 @@ impl Channel for DiskChannel {
     }
 }
 
-/// Its owner has crashed: what was under way may have had an effect or not, block by block.
+/// Its owner has crashed: each block of the outstanding requests may have changed or not.
 impl Drop for DiskChannel {
     fn drop(&mut self) {
         let size = self.disk.geometry.block_bytes as usize;
@@ -560,7 +562,8 @@ mod tests {
         assert_eq!(disk.totals().lost, u64::from(lost));
     }
 
-    /// Content that a Flush began with is left, whatever was written meanwhile, and nothing older.
+    /// The content at the start of a Flush is saved, whatever is written meanwhile, and nothing
+    /// older.
     #[test]
     fn a_flush_saves_what_there_was_when_it_began() {
         let disk = Disk::new(GEOMETRY, true, DiskFaults::default(), 1);

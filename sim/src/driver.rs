@@ -1,4 +1,4 @@
-//! A driver in virtual time: operations of a core against the simulated network.
+//! A driver in virtual time: the operations of a core, executed in the simulated network.
 
 mod events;
 mod kernel;
@@ -22,38 +22,38 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes that one receive may bring: small, so that pieces of every size are seen.
+/// Maximum bytes of one receive: small, so that pieces of every size occur.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// Connections of a core, unless it is told otherwise. Every one of them is looked at whenever
-/// something may have happened to one.
+/// Default maximum of connections of a core. All of them are checked whenever one may have changed.
 const SOCKETS: usize = 128;
 
-/// On so many cores packets come in.
+/// Number of cores with a receive queue of the network card.
 const RECEIVE_QUEUES: u64 = 3;
 
-/// Time of a turn that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
-/// Of several in a row each takes twice as long as the one before, up to a limit: a core that polls
-/// for a device or a lull of its sockets would take thousands of turns in a millisecond.
+/// Duration of a turn without an event. Turns with events take no time, unless the
+/// [pace](crate::Pace) sets one. The duration doubles with each consecutive turn without an event,
+/// up to a limit: otherwise a core that polls a device or hot sockets takes thousands of turns in a
+/// millisecond.
 const IDLE_TURN: Nanos = Nanos(200);
 const IDLE_TURN_MAX: Nanos = Nanos(IDLE_TURN.0 << 9);
 
-/// A send that is not complete.
+/// An incomplete send.
 #[derive(Debug)]
 struct Sending {
     key: OpKey,
     list: Box<SendList>,
-    /// Bytes that the network has taken.
+    /// Bytes taken by the network.
     sent: usize,
-    /// Earliest time of the next step.
+    /// Earliest time of the next part.
     at: Time,
     broken: bool,
-    /// It stands in line for its next step.
+    /// It is queued for its next part.
     in_line: bool,
 }
 
 impl Sending {
-    /// Returns true if it only has to be reported.
+    /// Returns true if only its completion remains to be reported.
     fn is_over(&self) -> bool {
         self.broken || self.sent == self.list.bytes()
     }
@@ -63,7 +63,7 @@ impl Sending {
 struct Socket {
     end: u64,
     interest: Interest,
-    /// The ring tells when something arrives.
+    /// The ring reports arrivals.
     watched: bool,
     receiving: Option<(OpKey, Option<IoSlice>)>,
     sending: Option<Sending>,
@@ -81,28 +81,28 @@ fn receive_class(memory: &Memory) -> [BufferClass; 1] {
 /// The state of a core between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// As soon as it is not busy.
+    /// It takes a turn as soon as it is not busy.
     Awake,
-    /// It sleeps until something wakes it, or until this time of its own clock.
+    /// It sleeps until it is woken, or until this time of its own clock.
     Asleep(Time),
 }
 
-/// Runs the operations of one simulated core.
+/// Executes the operations of one simulated core.
 ///
-/// Which sockets are received from, in which order, and when the core sleeps is decided by the
-/// io_uring driver's own [`Arrivals`]; the sockets, and the ring that watches them, are simulated.
+/// The io_uring driver's own [`Arrivals`] decides which sockets to receive from, in which order,
+/// and when the core sleeps. The sockets, and the ring that watches them, are simulated.
 pub struct SimDriver {
     number: CoreNumber,
-    /// The host that it is of, by the number of its first driver.
+    /// Its host: the number of the host's first driver.
     host: u64,
     core: Cell<CoreId>,
-    /// Asked where it runs, the thread has moved one time in so many, to one of so many cores.
+    /// One query in this many for the thread's core finds it moved, to one of this many cores.
     wanders: Option<(u64, u32)>,
     world: Rc<RefCell<Shared>>,
-    /// By how much the clock of its machine is ahead of the world's.
+    /// Offset of its machine's clock from the world's time.
     clock: Rc<Cell<Nanos>>,
     sockets: Slab<Socket>,
-    /// Those that are open, in the order of their slots: few of all there may be.
+    /// Open sockets, in the order of their slots: few of all possible ones.
     open: Vec<SlabKey>,
     arrivals: Arrivals,
     listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
@@ -111,23 +111,23 @@ pub struct SimDriver {
     buffers: BufferPool,
     send_lists: SendListPool,
     receive_buffers: BufferPool,
-    /// Their sizes.
+    /// Memory sizes.
     memory: Memory,
     waker: Arc<Flag>,
     rest: Rest,
-    /// Deadline of a rest that the core takes when it is not busy any more.
+    /// Deadline of a rest that starts when the core is no longer busy.
     postponed: Option<Time>,
     busy_until: Time,
-    /// Time of the next turn, if that brings nothing.
+    /// Duration of the next turn, if it has no event.
     idle_turn: Nanos,
-    /// Time of the last turn, and how long there was nothing to do between turns.
+    /// Time of the last turn, and total idle time between turns.
     turned_at: Time,
     slept: Nanos,
     next_op_namespace: u16,
     stats: DriverStats,
 }
 
-/// Something woke the core.
+/// A flag: set when the core is woken.
 #[derive(Debug)]
 struct Flag {
     woken: AtomicBool,
@@ -184,7 +184,7 @@ impl SimDriver {
         }
     }
 
-    /// The decisions, and what they call.
+    /// Borrows the arrival decisions and the kernel that they call, separately.
     fn split(&mut self) -> (&mut Arrivals, Kernel<'_>) {
         let now = self.now();
         let kernel = Kernel {
@@ -200,8 +200,8 @@ impl SimDriver {
         (&mut self.arrivals, kernel)
     }
 
-    /// The core has nothing to do before `deadline`: decides whether it sleeps. Returns false if it
-    /// takes another turn at once.
+    /// The core has no work before `deadline`: decides whether it sleeps. Returns false if it takes
+    /// another turn immediately.
     pub(crate) fn rest(&mut self, deadline: Time) -> bool {
         let polls = self.world.borrow_mut().polls();
         let wait = if polls.is_some() {
@@ -221,7 +221,7 @@ impl SimDriver {
         }
         let idle = self.rest == Rest::Awake && self.ready.is_empty();
         if idle || polls.is_some() {
-            // A turn that brings nothing takes its time, too.
+            // A turn without an event takes time, too.
             let until = self.world.borrow().now + polls.unwrap_or(self.idle_turn);
             self.hold(until);
         }
@@ -234,22 +234,22 @@ impl SimDriver {
         self.rest != Rest::Awake
     }
 
-    /// Returns true while the core is busy with what it sent, or held up.
+    /// Returns true while the core is busy with a send, or stalled.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy_until > self.world.borrow().now
     }
 
-    /// The core decides on its [rest](Self::rest) when it is not busy any more.
+    /// Defers the decision on its [rest](Self::rest) until the core is no longer busy.
     pub(crate) const fn postpone(&mut self, deadline: Time) {
         self.postponed = Some(deadline);
     }
 
-    /// Takes the deadline of a rest that was postponed.
+    /// Takes the deadline of a deferred rest.
     pub(crate) const fn take_postponed(&mut self) -> Option<Time> {
         self.postponed.take()
     }
 
-    /// Returns the time at which the core wakes up by itself, by the world's clock.
+    /// Returns the time of the next wake-up without an event, in world time.
     pub(crate) fn wakes_at(&self) -> Time {
         match self.rest {
             Rest::Awake => Time::ZERO,
@@ -258,39 +258,39 @@ impl SimDriver {
         }
     }
 
-    /// The clock of the driver's machine jumps ahead.
+    /// Advances the clock of the driver's machine by `by`.
     pub(crate) fn jump_clock(&self, by: Nanos) {
         self.clock.set(Nanos(self.clock.get().0 + by.0));
     }
 
-    /// The driver is on the same machine as that other one: both read the same clock.
+    /// Shares the clock of `other`: both drivers are on the same machine.
     pub(crate) fn shares_clock_with(&mut self, other: &Self) {
         self.clock = Rc::clone(&other.clock);
     }
 
-    /// From now on there is room for so many connections.
+    /// Sets the maximum number of connections.
     ///
     /// # Panics
-    /// If the driver has connections already.
+    /// If the driver already has connections.
     pub fn limit_sockets(&mut self, count: usize) {
         assert!(self.sockets.is_empty(), "a new driver");
         self.sockets = Slab::with_capacity(count);
         self.arrivals = Arrivals::new(count);
     }
 
-    /// From now on the driver's connections share the fate of that other one's: both are in the
-    /// same host.
+    /// Joins the host of `host`: network faults of a host affect the connections of all its
+    /// drivers.
     pub fn belongs_to(&mut self, host: &Self) {
         self.host = host.host;
         self.shares_clock_with(host);
     }
 
-    /// The host that it belongs to.
+    /// Returns the number of its host.
     pub(crate) const fn host(&self) -> u64 {
         self.host
     }
 
-    /// Its number among all drivers of the world.
+    /// Returns its number among all drivers of the world.
     pub(crate) const fn number(&self) -> CoreNumber {
         self.number
     }
@@ -301,23 +301,23 @@ impl SimDriver {
         self.buffers.usage().map(|(_, free, _)| free).collect()
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     #[must_use]
     pub fn open_sockets(&self) -> usize {
         self.sockets.len()
     }
 
-    /// Until when the core is busy with what it sent, or held up.
+    /// Time until which the core is busy with a send, or stalled.
     pub(crate) fn busy_until(&self) -> Time {
         self.busy_until
     }
 
-    /// The core is held up until then.
+    /// Stalls the core until `until`.
     pub(crate) fn hold(&mut self, until: Time) {
         self.busy_until = self.busy_until.max(until);
     }
 
-    /// Returns true if a core that sleeps would wake up now: it was woken, or an operation is over.
+    /// Returns true if a sleeping core would wake now: it was woken, or an operation has completed.
     pub(crate) fn is_woken(&self) -> bool {
         self.rest == Rest::Awake
             || self.waker.woken.load(Ordering::Acquire)
@@ -325,13 +325,13 @@ impl SimDriver {
             || self.looks_at_sockets() && self.has_moved()
     }
 
-    /// The driver's thread begins on this core.
+    /// Places the driver's thread on `core`.
     pub fn begin_on(&mut self, core: CoreId) {
         self.core.set(core);
     }
 
-    /// The driver's thread moves among the first `cores` cores: before it is asked where it runs,
-    /// one time in `one_in`; never for 0.
+    /// Moves the driver's thread among the first `cores` cores: on one in `one_in` queries for its
+    /// core; 0 for never.
     pub fn wander(&mut self, one_in: u64, cores: u32) {
         self.wanders = (one_in > 0).then_some((one_in, cores));
     }
@@ -341,7 +341,7 @@ impl SimDriver {
         open.map(|&key| self.sockets.get(key).expect("it is open"))
     }
 
-    /// A socket's owner has done with it.
+    /// Removes a socket after its owner has closed it.
     fn forget(&mut self, key: SlabKey) -> Option<Socket> {
         let (arrivals, mut kernel) = self.split();
         arrivals.closes(key, &mut kernel);
@@ -355,7 +355,7 @@ impl SimDriver {
         self.ready.push(Completion { key, outcome });
     }
 
-    /// Ends an operation on a file: there is none here.
+    /// Fails an operation on a file: there are no files here.
     fn no_file(&mut self, key: OpKey, slice: Option<IoSlice>) {
         let result = Err(io::ErrorKind::Unsupported.into());
         self.complete(key, Outcome::File { result, slice });
@@ -405,7 +405,7 @@ impl SimDriver {
         self.continue_sending(slot);
     }
 
-    /// Goes on with the send under way.
+    /// Continues the send in flight.
     fn continue_sending(&mut self, slot: SlabKey) {
         if let Some(socket) = self.sockets.get_mut(slot)
             && let Some(sending) = &mut socket.sending
@@ -413,7 +413,7 @@ impl SimDriver {
             sending.in_line = true;
             let (arrivals, mut kernel) = self.split();
             arrivals.sends(slot, &mut kernel);
-            // It may still stand there.
+            // Earlier data may still be queued.
             self.world.borrow_mut().network.stirred.change(self.number);
         }
     }
@@ -454,7 +454,7 @@ impl SimDriver {
         self.abort_receive(receiving);
     }
 
-    /// Closes a socket when its turn has come.
+    /// Closes a socket when its close is due.
     fn finish_close(&mut self, slot: SlabKey) {
         if let Some(socket) = self.forget(slot)
             && let Some(closing) = socket.closing
@@ -465,7 +465,7 @@ impl SimDriver {
         }
     }
 
-    /// Ends a receive of a socket that goes.
+    /// Completes the receive of a socket that is being closed.
     fn abort_receive(&mut self, receiving: Option<(OpKey, Option<IoSlice>)>) {
         if let Some((key, into)) = receiving {
             let received = Received {
@@ -490,7 +490,7 @@ impl SimDriver {
     }
 }
 
-/// A core that ends with connections open has crashed: they are not closed.
+/// A core that ends with open connections has crashed: the connections are not closed.
 impl Drop for SimDriver {
     fn drop(&mut self) {
         let Ok(mut world) = self.world.try_borrow_mut() else {

@@ -1,4 +1,4 @@
-//! A core of a simulated host: a controller, and an application on one of its namespaces.
+//! A core of a simulated host: controllers, with applications on their namespaces.
 
 use crate::application::{Application, ApplicationReport, Replacement, Workload};
 use crate::client::{Client, ReadLog, Way};
@@ -10,33 +10,33 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Interval in which an application looks whether it can open another channel.
+/// Interval of an application's attempts to open another channel.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// Interval in which one does that of which the controller had no I/O queue left: others have them for
-/// as long as they have work.
+/// The same interval if the controller had no free I/O queue: other applications hold their queues
+/// until their work is complete.
 pub(crate) const QUEUE_PATIENCE: Nanos = Nanos::from_millis(50);
 
-/// Blocks of a device that an unjudged application looks at.
+/// Maximum blocks that an application without checks uses.
 const UNJUDGED_BLOCKS_MAX: u64 = 4096;
 
-/// Disturbances that a run brings to connections.
+/// Disturbances of connections that a run provokes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provoked {
-    /// Connections that work may be lost.
+    /// Connections may be lost.
     pub losses: bool,
     /// Violations of the protocol may arrive.
     pub violations: bool,
-    /// Applications give requests up, which may cost connections.
+    /// Applications time out or cancel requests, which may cost connections.
     pub given_up: bool,
 }
 
 impl Provoked {
-    /// Asserts that a peer that follows the rules is not accused of breaking them, and that a
-    /// connection that nothing disturbs is not lost.
+    /// Asserts that no peer that follows the protocol is reported for a violation, and that no
+    /// undisturbed connection is lost.
     ///
     /// # Panics
-    /// If one is.
+    /// If either assertion fails.
     pub(crate) fn check(self, association: &Association) {
         if association.phase() == Phase::Live {
             return;
@@ -53,7 +53,7 @@ impl Provoked {
         );
         let given_up = match error {
             Some(ConnectionError::GivenUp { .. }) => true,
-            // A fence of the association that was given up is overdue before another one is live.
+            // A fence of the lost association is overdue before a new association is live.
             Some(ConnectionError::TimedOut { what, .. }) => what.contains("lost with a connection"),
             _ => false,
         };
@@ -65,29 +65,29 @@ impl Provoked {
     }
 }
 
-/// The production host, with checking applications on top of it, each with a channel of its own.
+/// The production host, with checking applications, each on its own channel.
 #[derive(Debug)]
 pub struct HostCore {
-    /// One for each target.
+    /// One controller per target.
     controllers: Vec<Controller>,
-    /// Those that have no channel yet.
+    /// Applications without a channel.
     waiting: Vec<Application>,
     clients: Vec<Client>,
     report: Rc<RefCell<ApplicationReport>>,
     log: Option<ReadLog>,
-    /// Disturbances of its connections; `None` if any may happen.
+    /// Disturbances of its connections that the run provokes; `None` if any may occur.
     provoked: Option<Provoked>,
-    /// Associations with each target that were live, as of the last turn.
+    /// Live associations with each target, as of the last turn.
     associations: Vec<u64>,
-    /// Time at which those are looked at that wait for another channel.
+    /// Time of the next attempt to open channels for waiting applications.
     look_at: Time,
-    /// Time before which none asks for an I/O queue, since others have all.
+    /// Time before which no application requests an I/O queue, because all queues are in use.
     asks_at: Time,
     closing: bool,
 }
 
 impl HostCore {
-    /// A host that connects as `options` say, and then works on namespace 1.
+    /// A host that connects with `options`, then works on namespace 1.
     #[must_use]
     pub fn new(
         options: ConnectOptions,
@@ -99,10 +99,11 @@ impl HostCore {
         Self::with(vec![options], vec![application], driver)
     }
 
-    /// A host that connects to each target as its `options` say, and these applications.
+    /// A host that connects to each target with that target's `options`, and runs these
+    /// applications.
     ///
     /// # Panics
-    /// Without any.
+    /// If there are no applications.
     #[must_use]
     pub fn with(
         options: Vec<ConnectOptions>,
@@ -128,22 +129,22 @@ impl HostCore {
         }
     }
 
-    /// The same host; each read of its applications is noted in `log`.
+    /// Logs each read of its applications in `log`.
     #[must_use]
     pub fn noted_in(mut self, log: ReadLog) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// The same host, which panics where its connections meet anything that is not `provoked`.
+    /// Panics from now on if its connections meet a disturbance that is not `provoked`.
     #[must_use]
     pub fn expecting(mut self, provoked: Provoked) -> Self {
         self.provoked = Some(provoked);
         self
     }
 
-    /// Notes that another volume came in the place of a namespace: applications that have not opened
-    /// it yet will find that one.
+    /// Notes that another volume replaced a namespace: applications that have not opened the
+    /// namespace yet will open the new volume.
     pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
         let waiting = self.waiting.iter_mut();
         waiting.for_each(|application| application.is_replaced(by));
@@ -151,37 +152,37 @@ impl HostCore {
         clients.for_each(|client| client.is_replaced(by));
     }
 
-    /// Returns the results of the first application so far; shared with the running host.
+    /// Returns the results of the first application so far, shared with the running host.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<ApplicationReport>> {
         Rc::clone(&self.report)
     }
 
-    /// Returns true once its applications have ended.
+    /// Returns true after its applications have ended.
     #[must_use]
     pub const fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// The association with the first target.
+    /// Returns the association with the first target.
     #[must_use]
     pub fn association(&self) -> &Arc<Association> {
         self.controllers[0].association()
     }
 
-    /// The associations with all targets.
+    /// Returns the associations with all targets.
     pub fn associations(&self) -> impl Iterator<Item = &Arc<Association>> {
         self.controllers.iter().map(Controller::association)
     }
 
-    /// Lets its applications ask for nothing more, and end.
+    /// Stops new requests of its applications, and lets these end.
     pub(crate) fn leave(&mut self) {
         self.waiting.clear();
         self.clients.iter_mut().for_each(Client::leave);
     }
 
-    /// Opens other channels in the place of those that their applications have closed. Those that are
-    /// over leave their queues to others.
+    /// Opens new channels for applications that have closed theirs. Applications that have ended
+    /// free their queues.
     fn reopen(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(client) = self.clients.get_mut(index) {
@@ -205,7 +206,7 @@ impl HostCore {
         }
     }
 
-    /// Opens the namespaces that applications wait for, as soon as they are there.
+    /// Opens the namespaces of waiting applications as soon as they are available.
     fn start(&mut self, cx: &mut Context<'_>) {
         if cx.now < self.asks_at {
             return;
@@ -220,14 +221,14 @@ impl HostCore {
                 continue;
             };
             let Ok(channel) = namespace.open_remote(cx.driver) else {
-                // Others have all queues now.
+                // All I/O queues are in use.
                 self.asks_at = cx.now + QUEUE_PATIENCE;
                 continue;
             };
             let application = self.waiting.swap_remove(index);
             let mut geometry = namespace.geometry();
             if !application.judged {
-                // It may be a lie, and everything that is known of a device is kept in memory.
+                // The size may be false, and the model of a device is kept in memory.
                 geometry.blocks = geometry.blocks.min(UNJUDGED_BLOCKS_MAX);
             }
             let way = Way::Remote(Box::new(channel));
@@ -237,7 +238,7 @@ impl HostCore {
     }
 }
 
-/// Asserts that a controller was live as often as its association was.
+/// Asserts that the controller was live as often as its association.
 fn check_states(controller: &Controller) {
     let association = controller.association();
     let of_controller = controller

@@ -1,4 +1,4 @@
-//! Knob changes of a host and its targets while requests are under way.
+//! Knob changes of a host and its targets while requests are outstanding.
 
 use crate::world::{Actor, World};
 use base::{Nanos, Prng, Time};
@@ -10,22 +10,22 @@ use switch::Knobs;
 use switch::knobs::{KnobRange, Preset};
 use target::{Change, Target};
 
-/// Counts of knob changes.
+/// Numbers of knob changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// On the host.
+    /// Changes on the host.
     pub host: u64,
-    /// On a target.
+    /// Changes on a target.
     pub targets: u64,
 }
 
-/// Turns knobs at random times, until told to stop.
+/// Changes knobs at random times, until stopped.
 #[derive(Debug)]
 pub struct KnobChanger {
     world: World,
     prng: Prng,
     board: Switchboard,
-    /// Each with the change that its cores are at.
+    /// Each target, with the change that its cores are applying.
     targets: Vec<(Arc<Target>, Option<Change>)>,
     host: Knobs,
     every: Nanos,
@@ -35,8 +35,8 @@ pub struct KnobChanger {
 }
 
 impl KnobChanger {
-    /// Turns those of `board` and `targets`, `every` so often on average. It counts in `turns`, and
-    /// ends when it finds `over`.
+    /// Changes the knobs of `board` and `targets`, at intervals of `every` on average. Counts
+    /// changes in `turns`, and ends when `over` is set.
     #[must_use]
     pub fn new(
         world: &World,
@@ -111,7 +111,7 @@ impl Actor for KnobChanger {
     }
 }
 
-/// A position of all knobs: a preset, or where they were, and up to three of them elsewhere.
+/// Draws a setting of all knobs: a preset or `now`, with up to three knobs changed.
 #[must_use]
 pub fn random_position(prng: &mut Prng, now: &Knobs) -> Knobs {
     let pick = |prng: &mut Prng, count: usize| {
@@ -134,7 +134,7 @@ pub fn random_position(prng: &mut Prng, now: &Knobs) -> Knobs {
             }
         };
         let mut turned = knobs;
-        // Some positions exclude each other.
+        // Some values exclude each other.
         if turned.change([(knob.key, value.as_str())]).is_ok() {
             knobs = turned;
         }
@@ -142,7 +142,7 @@ pub fn random_position(prng: &mut Prng, now: &Knobs) -> Knobs {
     knobs
 }
 
-/// A number within these bounds: small ones as often as large ones.
+/// A random number within these bounds: small numbers as often as large ones.
 fn between(prng: &mut Prng, min: u64, max: u64) -> u64 {
     let span = max.saturating_sub(min);
     let bits = u64::from(u64::BITS - span.leading_zeros());

@@ -1,9 +1,9 @@
-//! The simulated world: the production crates in virtual time, with faults from a seed.
+//! The simulated world: the production crates in virtual time, with faults drawn from a seed.
 //!
-//! A [`World`] has a clock that only moves when no actor has anything to do, and a network that
-//! splits, joins, delays and cuts. Cores run in it as they do on a machine: the same
-//! [`reactor::Core`] over the same services, on a [`SimDriver`] instead of io_uring. One seed is
-//! one run: the same seed gives the same events in the same order.
+//! A [`World`] has a clock that advances only when no actor has work, and a network that splits,
+//! joins, delays and cuts streams. Cores run in it as on a machine: the same [`reactor::Core`] over
+//! the same services, on a [`SimDriver`] instead of io_uring. The same seed gives the same events
+//! in the same order.
 
 mod app;
 mod application;

@@ -17,11 +17,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
-/// The next thing that an end can receive.
+/// The next item that an end can receive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Nothing,
-    /// So many bytes, which are to be [read](Network::read) now.
+    /// This many bytes, to be [read](Network::read) now.
     Bytes(usize),
     End,
     Broken,
@@ -32,16 +32,16 @@ pub(crate) enum Arrival {
 pub(crate) enum Sent {
     /// The connection is broken.
     Broken,
-    /// So many bytes were taken.
+    /// This number of bytes was taken.
     Taken(usize),
 }
 
-/// The core on which an event may have an effect.
+/// The core that an event may affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Concerns {
-    /// This one.
+    /// A fixed core.
     Core(CoreNumber),
-    /// The one that has this end then.
+    /// The core that owns this end at that time.
     End(u64),
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Concerns {
 #[derive(Debug)]
 struct Listener {
     core: Option<CoreNumber>,
-    /// Connections that wait to be accepted, and when each arrives.
+    /// Connections to be accepted, each with its arrival time.
     waiting: VecDeque<(Time, u64)>,
 }
 
@@ -57,29 +57,31 @@ struct Listener {
 #[derive(Debug)]
 pub(crate) struct Network {
     faults: NetworkFaults,
-    /// Times at which something arrives, or may.
+    /// Times of arrivals, and of possible arrivals.
     events: BinaryHeap<Reverse<(Time, Concerns)>>,
-    /// Cores on which something has happened.
+    /// Cores that an event may have affected.
     pub(crate) stirred: Stirred,
     ends: Vec<End>,
-    /// Memory of ends that were closed.
+    /// Memory of closed ends.
     spare: Vec<Stream>,
-    /// By address.
+    /// Listeners by address.
     listening: BTreeMap<SocketAddr, Listener>,
     next_port: u16,
     /// Ends that are not closed.
     open: BTreeSet<u64>,
-    /// A send in so many of the connections of these hosts is changed at random.
+    /// Hosts whose connections carry random changes, with the kind of change; one send in this many
+    /// is changed.
     liars: BTreeMap<u64, (Lies, u64)>,
-    /// Connections are watched.
+    /// Connections are checked for protocol violations.
     watches: bool,
     pub(crate) totals: NetworkTotals,
 }
 
-/// Shortest time for which only a keep-alive notices a silent cut; at most twice as long.
+/// Shortest time until a silently cut connection breaks; at most twice as long. Only a keep-alive
+/// notices it earlier.
 const SILENCE: Nanos = Nanos::from_secs(60);
 
-/// Longer than the first PDU of a connection, which has no digest (ICReq and ICResp).
+/// More than the first PDU of a connection, which has no digest (ICReq and ICResp).
 const UNPROTECTED_BYTES: u64 = 128;
 
 impl Network {
@@ -103,12 +105,12 @@ impl Network {
         self.faults = faults;
     }
 
-    /// Holds all ends to the rules of the transport from now on.
+    /// Checks from now on that all ends follow the transport's rules.
     pub(crate) fn watch(&mut self) {
         self.watches = true;
     }
 
-    /// Listens, on this core if it is one's; port 0 takes the next free one.
+    /// Listens, for a core if one is given; port 0 takes the next free port.
     pub(crate) fn listen(
         &mut self,
         mut address: SocketAddr,
@@ -133,7 +135,7 @@ impl Network {
         }
     }
 
-    /// Connects: the near end's number, or a refusal.
+    /// Connects: returns the near end's number, or a refusal.
     pub(crate) fn connect(
         &mut self,
         address: SocketAddr,
@@ -159,7 +161,7 @@ impl Network {
         Some(near)
     }
 
-    /// The next connection that has arrived at a listener.
+    /// Takes the next connection that has arrived at a listener.
     pub(crate) fn accept(&mut self, address: SocketAddr, now: Time) -> Option<u64> {
         let waiting = &mut self.listening.get_mut(&address)?.waiting;
         if waiting.front()?.0 > now {
@@ -183,7 +185,7 @@ impl Network {
         first.is_some_and(|(at, _)| *at <= now)
     }
 
-    /// Returns true if [`receive`](Self::receive) would return anything.
+    /// Returns true if [`receive`](Self::receive) would return an item.
     pub(crate) fn has_arrival(&self, end: u64, now: Time) -> bool {
         self.readable_since(end) <= now
     }
@@ -196,8 +198,8 @@ impl Network {
         Nanos(prng.below(self.faults.delay_max.0 + 1))
     }
 
-    /// Something may happen then, of which this core has to know; also at once, if that is `now`: it may
-    /// act before the world looks at its events again.
+    /// Schedules an event that the core of `concerns` must see; also immediately, if `at` is `now`:
+    /// the core may act before the world checks its events again.
     pub(crate) fn note(&mut self, at: Time, now: Time, concerns: Concerns) {
         self.events.push(Reverse((at, concerns)));
         if at <= now {
@@ -212,19 +214,19 @@ impl Network {
         }
     }
 
-    /// Something has happened of which the owner of this end has to know.
+    /// Marks the core that owns this end as affected by an event.
     fn stir(&mut self, end: u64) {
         if let Some(core) = self.ends[at(end)].core {
             self.stirred.add(core);
         }
     }
 
-    /// From now on a core has this end.
+    /// Assigns this end to `core`.
     pub(crate) fn adopt(&mut self, end: u64, core: CoreNumber) {
         self.end(end).core = Some(core);
     }
 
-    /// Bytes that `end` may send now.
+    /// Number of bytes that `end` can send now.
     pub(crate) fn room(&self, end: u64) -> u64 {
         let peer = &self.ends[at(end ^ 1)];
         if peer.severed || peer.closed || peer.broken() < Time::NEVER {
@@ -233,8 +235,8 @@ impl Network {
         self.faults.window_bytes.saturating_sub(peer.unread)
     }
 
-    /// Sends from `end` to its peer what there is room for. `more`: its owner left out what there
-    /// is no [`room`](Self::room) for.
+    /// Sends from `end` to its peer, up to the available [`room`](Self::room). `more`: the owner
+    /// left out bytes that exceed it.
     pub(crate) fn send(
         &mut self,
         end: u64,
@@ -247,7 +249,7 @@ impl Network {
             return Sent::Broken;
         }
         if self.end(end ^ 1).severed {
-            // The sender does not know yet. A stream has an end, but never a hole.
+            // The sender has not noticed yet. A stream may end early, but never has a hole.
             return Sent::Taken(bytes.len());
         }
         let room = usize::try_from(self.room(end)).unwrap_or(usize::MAX);
@@ -292,7 +294,7 @@ impl Network {
             let peer = self.end(end ^ 1);
             let before = peer.last_arrival;
             let arrives = peer.carry(piece, arrival);
-            // It may arrive with the one before it, of which the core will be told.
+            // It may arrive together with the previous piece, of which the core is notified.
             if arrives > before || arrives <= now {
                 self.note(arrives, now, Concerns::End(end ^ 1));
             }
@@ -304,7 +306,8 @@ impl Network {
         }
     }
 
-    /// Looks at what `end` sends. An answer to a lie is no fault of the end that sends it.
+    /// Checks the bytes that `end` sends. An answer to a deliberately changed PDU is no violation
+    /// of the end that sends it.
     fn tap(&mut self, end: u64, bytes: &[u8]) {
         let near = &mut self.ends[at(end & !1)];
         if self.watches && !self.liars.contains_key(&near.origin) {
@@ -313,7 +316,8 @@ impl Network {
         }
     }
 
-    /// Returns what arrives of what `end` sends: with a bit that flipped, or a lie in it.
+    /// Returns the bytes that arrive for those that `end` sends: with a flipped bit, or a
+    /// deliberate change.
     fn damaged<'a>(&mut self, end: u64, bytes: &'a [u8], prng: &mut Prng) -> Cow<'a, [u8]> {
         let (origin, carried) = (self.end(end).origin, self.end(end ^ 1).carried);
         if let Some(&(lies, one_in)) = self.liars.get(&origin)
@@ -335,12 +339,12 @@ impl Network {
         Cow::Owned(bytes)
     }
 
-    /// From now on what this host sends, or is sent, is changed in one send in `one_in`.
+    /// Changes one in `one_in` sends to and from this host from now on.
     pub(crate) fn tell_lies(&mut self, origin: u64, lies: Lies, one_in: u64) {
         self.liars.insert(origin, (lies, one_in));
     }
 
-    /// Breaks a connection, or all of its host's: the ends learn of it at times of their own.
+    /// Breaks a connection, or all connections of its host: each end notices at a time of its own.
     fn cut(&mut self, end: u64, now: Time, prng: &mut Prng) {
         self.totals.cuts += 1;
         let origin = self.end(end).origin;
@@ -353,7 +357,7 @@ impl Network {
                 state.lose(now);
                 state.break_off(now + late);
                 self.note(now + late, now, Concerns::End(side));
-                // A sender that waits for room is told that all is sent.
+                // A sender that waits for room sees its send completed.
                 self.note(now + Nanos(1), now, Concerns::End(side));
                 self.stir(side);
             }
@@ -379,8 +383,8 @@ impl Network {
         }
     }
 
-    /// The owner of `end` is gone without a word: its peer finds the connection broken. What had
-    /// been sent before may still arrive.
+    /// Resets the connection when the owner of `end` has disappeared: its peer finds it broken.
+    /// Data sent before may still arrive.
     pub(crate) fn reset(&mut self, end: u64, now: Time, prng: &mut Prng) {
         if !self.end(end ^ 1).severed {
             self.totals.severed += 1;
@@ -394,7 +398,7 @@ impl Network {
             let notice = self.delay(prng);
             let state = self.end(side);
             state.severed = true;
-            // Sometimes what was on its way still arrives, late, and sometimes it does not.
+            // Data in flight arrives late, or is lost.
             if prng.chance(1, 2) {
                 state.delay(now, linger);
                 state.break_off(state.last_arrival + notice + Nanos::from_millis(1));
@@ -410,8 +414,7 @@ impl Network {
         }
     }
 
-    /// Returns what has arrived at `end`: any number of bytes of what could be received, at most
-    /// `limit`.
+    /// Returns the next arrival at `end`: any number of the receivable bytes, at most `limit`.
     pub(crate) fn receive(
         &mut self,
         end: u64,
@@ -442,12 +445,13 @@ impl Network {
         }
     }
 
-    /// Reads the next `count` of the bytes that `end` received: `out` gets them in one piece or two.
+    /// Reads the next `count` bytes that `end` received, and passes them to `out` in one or two
+    /// pieces.
     pub(crate) fn read(&mut self, end: u64, count: usize, out: impl FnMut(&[u8])) {
         self.end(end).read(count, out);
     }
 
-    /// Closes `end`: its peer sees the end of the stream after what was sent before.
+    /// Closes `end`: its peer sees the end of the stream after the data sent before.
     pub(crate) fn close(&mut self, end: u64, now: Time) {
         self.open.remove(&end);
         self.end(end).closed = true;
@@ -459,7 +463,7 @@ impl Network {
         self.stir(end ^ 1);
         let peer = self.end(end ^ 1);
         if peer.severed {
-            // The peer is not told; it will find the connection broken.
+            // The peer is not notified; it will find the connection broken.
             return;
         }
         let at = peer.last_arrival.max(now);
@@ -471,7 +475,7 @@ impl Network {
         self.note(now + Nanos(1), now, Concerns::End(end ^ 1));
     }
 
-    /// Tells the cores of what happens by now. Returns the next time at which something may.
+    /// Marks the cores with events due by `now`. Returns the time of the next possible event.
     pub(crate) fn next_event(&mut self, now: Time) -> Option<Time> {
         while let Some(&Reverse((at, concerns))) = self.events.peek() {
             if at > now {
@@ -483,7 +487,7 @@ impl Network {
         None
     }
 
-    /// Since when an end has something to receive.
+    /// Time since when an end has data to receive.
     pub(crate) fn readable_since(&self, end: u64) -> Time {
         self.ends[at(end)].readable_since()
     }
@@ -494,12 +498,12 @@ fn at(end: u64) -> usize {
     usize::try_from(end).expect("ends are in a vector")
 }
 
-/// One in so many; never for 0.
+/// True with probability 1 / `one_in`; never for 0.
 fn chance(one_in: u64, prng: &mut Prng) -> bool {
     one_in > 0 && prng.chance(1, one_in)
 }
 
-/// Returns valid bytes, changed as a peer does that tries out what the other end makes of it.
+/// Returns valid bytes with random changes, as a peer would send that probes the other end.
 fn lie(bytes: &[u8], prng: &mut Prng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let below = |prng: &mut Prng, limit: usize| {
@@ -509,7 +513,7 @@ fn lie(bytes: &[u8], prng: &mut Prng) -> Vec<u8> {
         return bytes;
     }
     for _ in 0..=prng.below(3) {
-        // Headers are worth more than data, and most of what is sent begins with one.
+        // Changed headers are worth more than changed data, and most sends begin with a header.
         let region = if prng.chance(1, 2) { 80 } else { bytes.len() };
         let at = below(prng, region.min(bytes.len()));
         let count = 1 + below(prng, 8.min(bytes.len() - at));

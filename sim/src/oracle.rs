@@ -1,28 +1,28 @@
-//! The oracle: the answers that a device may give, if every acknowledged write is there and nothing
-//! else is.
+//! The oracle: decides which answers a device may give if it keeps every acknowledged write and
+//! adds no other content.
 //!
-//! A slow, obvious model of a block device that many writers share: for each block, all writes that
-//! a read may still find. Every step of every actor has a number of its own, so that two requests
-//! either follow each other or overlap in time. Writes that overlap may take effect in any order; a
-//! write that was answered is there before everything that begins later; one that failed, or that
-//! nothing can carry out any more, may take effect or not, but not after a write that began later was
-//! answered.
+//! A simple, slow model of a block device with many writers: for each block, all writes that a read
+//! may still return. Every step of every actor has a unique number, so that two requests either
+//! follow each other or overlap in time. Writes that overlap may take effect in any order; an
+//! acknowledged write precedes everything that begins later. A write that failed, or that nothing
+//! can execute any more, may or may not take effect, but not after a write that began later was
+//! acknowledged.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Which write a block's content comes from; 0 is a block of zeroes.
+/// The write that a block's content comes from; 0 for a block of zeroes.
 pub type Version = u64;
 
-/// The number of a step, which is the beginning or the end of a request, in the order of their time.
+/// Number of a step: the start or end of a request, in time order.
 pub type StepNumber = u64;
 
-/// The content that a request puts into its blocks.
+/// Content that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Its version, all over each block.
+    /// Its version, repeated over each block.
     Version,
-    /// Zeroes, whichever request it is.
+    /// Zeroes, for every request.
     Zeroes,
 }
 
@@ -31,20 +31,20 @@ struct Write {
     version: Version,
     content: Content,
     began: StepNumber,
-    /// Step at which it was answered, or from which on nothing can carry it out any more.
+    /// Step at which it was answered, or after which nothing can execute it any more.
     ended: Option<StepNumber>,
-    /// The host that it was acknowledged to; 0 for none.
+    /// Host that it was acknowledged to; 0 for none.
     host: u64,
-    /// It took effect before it ended, and that has not been lost since.
+    /// It took effect before it ended, and was not lost since.
     holds: bool,
-    /// The power failed while it was under way: its answer may be older than that.
+    /// Power failed while it was outstanding: its effect may precede the failure.
     shaken: bool,
     /// It is on the medium.
     durable: bool,
-    /// Step at which it was read for the first time.
+    /// Step at which it was first read.
     read: Option<StepNumber>,
-    /// Its host, and the step from which on that lets no newer write pass it, although it may still be
-    /// carried out.
+    /// Its host, and the step after which that host lets no newer write pass it, although it may
+    /// still be executed.
     left: Option<(u64, StepNumber)>,
 }
 
@@ -70,35 +70,35 @@ impl Write {
     }
 }
 
-/// A write that its application does not wait for any more: it may be carried out as long as a controller
-/// that may have it is there.
+/// A write that its application no longer waits for: it may be executed while a controller that may
+/// hold it exists.
 #[derive(Debug)]
 struct Orphan {
     host: u64,
     range: Range<usize>,
     version: Version,
-    /// The controllers of its host that were there when it was looked at first, as far as they still
-    /// are; `None` before.
+    /// Controllers of its host at the first check that still exist; `None` before the first check.
     controllers: Option<Vec<u16>>,
 }
 
-/// Writes of a block that are kept before those that no read can find any more are dropped.
+/// Writes kept per block before those that no read can return any more are dropped.
 const WRITES_KEPT: usize = 16;
 
 /// The model of a device's content.
 #[derive(Debug)]
 pub struct Oracle {
-    /// In the order in which they began.
+    /// Writes of each block, in the order of their start.
     blocks: Vec<Vec<Write>>,
     step: StepNumber,
     next: Version,
-    /// Reads under way, by when they began.
+    /// Outstanding reads, by start.
     reads: BTreeMap<StepNumber, usize>,
-    /// True if power may be lost: then what is not durable is not for ever.
+    /// True if power may be lost: until durable, an acknowledged write can be lost.
     volatile: bool,
-    /// The steps at which power was lost.
+    /// Steps at which power was lost.
     losses: Vec<StepNumber>,
-    /// Blocks with acknowledged writes that a Flush may make durable, and whether each block is one.
+    /// Blocks with acknowledged writes that a Flush may make durable: their list, and a flag per
+    /// block.
     unflushed: Vec<usize>,
     is_unflushed: Vec<bool>,
     orphans: Vec<Orphan>,
@@ -121,14 +121,15 @@ impl Oracle {
         }
     }
 
-    /// The same device, which may lose what was not flushed ([`power_lost`](Self::power_lost)).
+    /// Returns the same device with a volatile write cache, which may lose unflushed writes
+    /// ([`power_lost`](Self::power_lost)).
     #[must_use]
     pub fn with_volatile_cache(mut self) -> Self {
         self.volatile = true;
         self
     }
 
-    /// The same device; its writes have versions from `first` on.
+    /// Returns the same device with versions from `first` on.
     #[must_use]
     pub fn numbered_from(mut self, first: Version) -> Self {
         self.next = first;
@@ -140,13 +141,13 @@ impl Oracle {
         self.step
     }
 
-    /// Returns true if a write to this block is under way.
+    /// Returns true if a write to this block is outstanding.
     #[must_use]
     pub fn is_writing(&self, block: usize) -> bool {
         self.blocks[block].iter().any(|write| write.ended.is_none())
     }
 
-    /// The write of every block that began last among those that were acknowledged.
+    /// Returns for each block the acknowledged write that began last.
     #[must_use]
     pub fn settled(&self) -> Vec<Version> {
         let settled = |writes: &Vec<Write>| {
@@ -156,7 +157,7 @@ impl Oracle {
         self.blocks.iter().map(settled).collect()
     }
 
-    /// A write of some blocks begins; its version.
+    /// Begins a write of some blocks; returns its version.
     pub fn begin_write(&mut self, range: Range<usize>, content: Content) -> Version {
         let began = self.step();
         let version = self.next;
@@ -175,8 +176,8 @@ impl Oracle {
         version
     }
 
-    /// A write was acknowledged to a host: whatever began later finds it, or something newer. With
-    /// `durable` it survives everything.
+    /// Acknowledges a write to a host: everything that begins later finds this write or a newer
+    /// one. With `durable` it survives every power loss.
     pub fn acknowledge(&mut self, range: Range<usize>, version: Version, durable: bool, host: u64) {
         if self.volatile && !durable {
             for block in range.clone() {
@@ -193,14 +194,14 @@ impl Oracle {
         });
     }
 
-    /// A write failed: each of its blocks may have it or not.
+    /// Fails a write: each of its blocks may have it or not.
     pub fn fail(&mut self, range: Range<usize>, version: Version) {
         let now = self.step();
         self.end(range, version, now, |_| {});
     }
 
-    /// The application of a host does not wait for a write any more: it crashed, or was told that it may
-    /// still take effect.
+    /// Marks a write that the application of a host no longer waits for: the host crashed, or
+    /// learned that the write may still take effect.
     pub fn orphan(&mut self, range: Range<usize>, version: Version, host: u64) {
         self.orphans.push(Orphan {
             host,
@@ -210,9 +211,9 @@ impl Oracle {
         });
     }
 
-    /// The application of a host was told that a write may still be carried out: as an
-    /// [`orphan`](Self::orphan), but what the host writes later, and is told is done, replaces it. Not where its
-    /// namespace was gone: with that its blocks are open again.
+    /// Marks a write that may still be executed, as its host knows: as an [`orphan`](Self::orphan),
+    /// but later acknowledged writes of this host replace it. Not to be used if its namespace was
+    /// removed: then its blocks are open again.
     pub fn leave(&mut self, range: Range<usize>, version: Version, host: u64) {
         let now = self.step();
         for block in &mut self.blocks[range.clone()] {
@@ -224,15 +225,15 @@ impl Oracle {
         self.orphan(range, version, host);
     }
 
-    /// Returns true if a write may be carried out that its application does not wait for.
+    /// Returns true if a write that no application waits for may still be executed.
     #[must_use]
     pub const fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }
 
-    /// Ends such writes that no controller can have any more: `controllers`
-    /// returns those that a host has now. A host sends no command of a write again that it has given
-    /// up, so one that comes later does not have it. It takes no step of its own.
+    /// Ends orphans that no controller can hold any more: `controllers` returns the current
+    /// controllers of a host. A host never resends a command of a write that it gave up, so a later
+    /// controller cannot hold it. Takes no step of its own.
     pub fn end_orphans(&mut self, controllers: impl Fn(u64) -> Vec<u16>) {
         let mut orphans = std::mem::take(&mut self.orphans);
         orphans.retain_mut(|orphan| {
@@ -270,14 +271,14 @@ impl Oracle {
         }
     }
 
-    /// A flush begins; its name for [`flushed`](Self::flushed).
+    /// Begins a flush; returns its identifier for [`flushed`](Self::flushed).
     pub fn begin_flush(&mut self) -> StepNumber {
         self.step()
     }
 
-    /// The flush that began then was acknowledged to a host: what was acknowledged before it is
-    /// durable. If it was lost before, that is so all the same for what was acknowledged to this
-    /// host, unless it was `told` of a loss later than that.
+    /// Acknowledges to a host the flush that began at `began`: writes acknowledged before it are
+    /// durable. That includes writes lost before it that were acknowledged to this host, unless the
+    /// host was `told` of a loss after them.
     pub fn flushed(&mut self, began: StepNumber, host: u64, told: StepNumber) {
         let Self {
             blocks,
@@ -292,7 +293,7 @@ impl Oracle {
                     write.holds |= write.host == host && ended > told;
                     write.durable |= write.holds;
                 }
-                // One that failed was not acknowledged.
+                // A failed write was not acknowledged.
                 stays |= write.ended.is_some() && write.host > 0 && !write.durable;
             }
             is_unflushed[block] = stays;
@@ -300,7 +301,7 @@ impl Oracle {
         });
     }
 
-    /// The device lost its power: of what is not durable any part may be gone.
+    /// Simulates a power loss: any part of the content that is not durable may be lost.
     pub fn power_lost(&mut self) {
         if !self.volatile {
             return;
@@ -313,31 +314,32 @@ impl Oracle {
         }
     }
 
-    /// Returns the number of times that power was lost, and with it perhaps what was not flushed.
+    /// Returns the number of power losses, each of which may have lost unflushed writes.
     #[must_use]
     pub const fn losses(&self) -> usize {
         self.losses.len()
     }
 
-    /// Returns the number of those that were over when a step began.
+    /// Returns the number of power losses before a step.
     #[must_use]
     pub fn losses_before(&self, step: StepNumber) -> usize {
         self.losses.partition_point(|&loss| loss < step)
     }
 
-    /// A read begins; its name for [`allows`](Self::allows), until [`end_read`](Self::end_read).
+    /// Begins a read; returns its identifier for [`allows`](Self::allows), until
+    /// [`end_read`](Self::end_read).
     pub fn begin_read(&mut self) -> StepNumber {
         let step = self.step();
         *self.reads.entry(step).or_default() += 1;
         step
     }
 
-    /// The read that began then has ended.
+    /// Ends the read that began at `began`.
     pub fn end_read(&mut self, began: StepNumber) {
         self.reads.remove(&began);
     }
 
-    /// A read found this write in a block.
+    /// Notes that a read found the write `found` in a block.
     pub fn note_read(&mut self, block: usize, found: Version) {
         let step = self.step();
         let mut writes = self.blocks[block].iter_mut();
@@ -346,7 +348,7 @@ impl Oracle {
         }
     }
 
-    /// A step of its own for whatever happens now.
+    /// Returns a new step number for an event that happens now.
     pub fn mark(&mut self) -> StepNumber {
         self.step()
     }
@@ -371,7 +373,7 @@ impl Oracle {
         began && read.is_some_and(|read| read < mark)
     }
 
-    /// Returns true if a read that began then may find `found` in a block now.
+    /// Returns true if a read that began at `began` may find `found` in a block now.
     #[must_use]
     pub fn allows(&self, block: usize, began: StepNumber, found: Version) -> bool {
         let writes = &self.blocks[block];
@@ -380,7 +382,8 @@ impl Oracle {
         same.any(|write| may_be_found(writes, write, began, floor))
     }
 
-    /// Everything that a read that began then may find in a block now, by when it began.
+    /// Lists all versions that a read that began at `began` may find in a block now, with their
+    /// start.
     pub fn allowed(
         &self,
         block: usize,
@@ -394,7 +397,7 @@ impl Oracle {
             .map(Write::found_as)
     }
 
-    /// A write failed, and these blocks were not its to write: it had no effect on them.
+    /// Fails a write to blocks that it had no permission for: it had no effect on them.
     pub fn never(&mut self, range: Range<usize>, version: Version) {
         for block in &mut self.blocks[range] {
             block.retain(|write| write.version != version);
@@ -402,13 +405,14 @@ impl Oracle {
     }
 }
 
-/// Returns true if a read that began at `read` may find `write`, unless that ended before `floor`.
+/// Returns true if a read that began at `read` may find `write`, unless that write ended before
+/// `floor`.
 fn may_be_found(writes: &[Write], write: &Write, read: StepNumber, floor: StepNumber) -> bool {
     write.ended.is_none_or(|ended| ended >= floor) && !is_replaced(writes, write, read)
 }
 
-/// Returns true if a newer write of its host, which lets none pass it, was acknowledged when a read
-/// began at `read`.
+/// Returns true if a newer write of its host, which lets no write pass it, was acknowledged when a
+/// read began at `read`.
 fn is_replaced(writes: &[Write], write: &Write, read: StepNumber) -> bool {
     write.left.is_some_and(|(host, left)| {
         writes.iter().any(|other| {
@@ -418,8 +422,8 @@ fn is_replaced(writes: &[Write], write: &Write, read: StepNumber) -> bool {
     })
 }
 
-/// Writes that ended before this cannot be found by a read that begins at `read`: a later one,
-/// which still holds, had replaced them by then.
+/// Returns the step before which ended writes cannot be found by a read that begins at `read`: a
+/// later write, still in effect, had replaced them by then.
 fn floor(writes: &[Write], read: StepNumber, counts: impl Fn(&Write) -> bool) -> StepNumber {
     let replacing = writes
         .iter()

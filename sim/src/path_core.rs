@@ -1,5 +1,5 @@
-//! A core of a simulated host that opens an I/O path to a remote namespace, for the threads that share
-//! it, and runs the path's dispatcher.
+//! A core of a simulated host that opens an I/O path to a remote namespace for several threads, and
+//! runs the path's dispatcher.
 
 use crate::host_core::QUEUE_PATIENCE;
 use crate::trace::say;
@@ -12,27 +12,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::{Class, PathSpec};
 
-/// Interval in which it looks again for its controller, or for a free queue.
+/// Interval between attempts to open the path while there is no live controller or free queue.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// A path that threads share, once it is open.
+/// An I/O path that threads share; `None` until it is open.
 pub(crate) type SharedPath = Rc<RefCell<Option<PathDevice>>>;
 
-/// The path that is to be opened.
+/// The I/O path to open.
 #[derive(Clone, Debug)]
 pub(crate) struct PathJob {
     /// The controller.
     pub(crate) association: Arc<Association>,
     /// The namespace.
     pub(crate) nsid: u32,
-    /// The path, and its rules.
+    /// The path and its parameters.
     pub(crate) spec: PathSpec,
-    /// Commands outstanding of each thread that sends, at most.
+    /// Maximum outstanding commands of each sending thread.
     pub(crate) depth: u16,
-    /// The switchboard that it leads over, and the class of its requests; `None` where each thread that
-    /// sends has connections of its own.
+    /// The switchboard below the path, and the class of its requests; `None` if each sending thread
+    /// has its own connections.
     pub(crate) board: Option<(Switchboard, Class)>,
-    /// Runners of paths that others deposed.
+    /// Number of runners replaced by other submitters.
     pub(crate) deposed: Rc<Cell<u64>>,
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct PathCore {
     job: PathJob,
     shared: SharedPath,
     dispatcher: Option<Dispatcher>,
-    /// Time at which it looks again for its controller, or for a free queue.
+    /// Time of the next attempt to reach its controller, or to get a free queue.
     look_at: Time,
     leaving: bool,
 }
 
 impl PathCore {
-    /// A core that opens the path of `job`.
+    /// Creates a core that opens the path of `job`.
     pub(crate) fn new(job: PathJob) -> Self {
         Self {
             job,
@@ -64,14 +64,15 @@ impl PathCore {
         Rc::clone(&self.shared)
     }
 
-    /// Every thread has closed its channel: the path ends.
+    /// Ends the path: every thread has closed its channel.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
         self.job.board = None;
         self.end();
     }
 
-    /// The core dies with its dispatcher, if it has one. Returns what is left: a path without.
+    /// Kills the core with its dispatcher, if it has one. Returns a core for the path without a
+    /// dispatcher.
     pub(crate) fn dies(&mut self) -> Self {
         let mut left = Self::new(self.job.clone());
         left.shared = std::mem::take(&mut self.shared);
@@ -104,7 +105,7 @@ impl PathCore {
         let device = PathDevice::unattended(below, spec.path, spec.rules).expect("good rules");
         if device.needs_dispatcher() {
             let Ok(dispatcher) = device.dispatcher(cx.driver) else {
-                // Others have all queues now.
+                // All I/O queues are in use.
                 self.look_at = cx.now + QUEUE_PATIENCE;
                 return;
             };
@@ -119,7 +120,7 @@ impl PathCore {
     }
 }
 
-/// Returns the device below a path.
+/// Returns the device below the path.
 fn below(
     remote: RemoteNamespace,
     depth: u16,
@@ -163,7 +164,7 @@ impl Service for PathCore {
             dispatcher.maintain(cx);
         }
         if self.finished() {
-            // It keeps a switchboard from ending.
+            // The dispatcher keeps a switchboard from ending.
             self.dispatcher = None;
         }
     }

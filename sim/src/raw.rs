@@ -1,14 +1,14 @@
-//! One end of a connection without a core: bytes by hand, for a test that plays a peer which no
-//! program would be.
+//! One end of a connection without a core: raw bytes, for tests that play a peer with arbitrary
+//! behaviour.
 
 use crate::network::{Arrival, Sent};
 use crate::world::World;
 use std::net::SocketAddr;
 
-/// Origin of connections that are made by hand; hosts count from 1.
+/// Origin of raw connections; hosts count from 1.
 const ORIGIN: u64 = u64::MAX;
 
-/// Most bytes of one receive.
+/// Maximum bytes of one receive.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// One end of a simulated connection. Dropping it leaves the connection open and silent.
@@ -18,17 +18,17 @@ pub struct RawEnd {
     number: u64,
 }
 
-/// Condition of a connection after a receive.
+/// State of a connection after a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawState {
     /// More may arrive.
     Open,
-    /// The peer closed it, or it broke; nothing more arrives.
+    /// The peer closed it, or it broke; no more data arrives.
     Ended,
 }
 
 impl World {
-    /// Connects to a listener; `None` where there is none, or it refuses.
+    /// Connects to a listener; `None` if there is none, or it refuses.
     #[must_use]
     pub fn dial(&self, address: SocketAddr) -> Option<RawEnd> {
         let shared = &mut *self.shared.borrow_mut();
@@ -45,7 +45,7 @@ impl World {
         self.shared.borrow_mut().network.listen(address, None)
     }
 
-    /// Accepts the next connection that has arrived at such a listener.
+    /// Accepts the next connection that has arrived at a listener of [`listen`](Self::listen).
     #[must_use]
     pub fn accept(&self, address: SocketAddr) -> Option<RawEnd> {
         let shared = &mut *self.shared.borrow_mut();
@@ -63,7 +63,7 @@ impl World {
 }
 
 impl RawEnd {
-    /// Sends `bytes`; false when the connection is broken, or has no room for all of them.
+    /// Sends `bytes`; false if the connection is broken, or lacks room for all of them.
     pub fn send(&self, bytes: &[u8]) -> bool {
         let shared = &mut *self.world.shared.borrow_mut();
         let sent = shared
@@ -72,7 +72,7 @@ impl RawEnd {
         sent == Sent::Taken(bytes.len())
     }
 
-    /// Appends what has arrived to `out`.
+    /// Appends the arrived bytes to `out`.
     pub fn receive(&self, out: &mut Vec<u8>) -> RawState {
         let shared = &mut *self.world.shared.borrow_mut();
         loop {
@@ -95,13 +95,13 @@ impl RawEnd {
         shared.network.has_arrival(self.number, shared.now)
     }
 
-    /// Closes this end; the peer sees the end of the stream after what was sent before.
+    /// Closes this end; the peer sees the end of the stream after the data sent before.
     pub fn close(self) {
         let shared = &mut *self.world.shared.borrow_mut();
         shared.network.close(self.number, shared.now);
     }
 
-    /// Breaks the connection; the peer may lose what was sent before.
+    /// Breaks the connection; the peer may lose data sent before.
     pub fn reset(self) {
         let shared = &mut *self.world.shared.borrow_mut();
         shared

@@ -1,7 +1,7 @@
 //! The permissions of a host in a volume over time, as the target's administrator knows them.
 //!
-//! A change takes a while to get through: from its beginning to its end either side of it counts.
-//! A request is held to the rules that did not change from when it was asked until it was answered.
+//! A change takes time: between its start and end both the old and the new rule are accepted. A
+//! request is checked against the rules that did not change between its submission and its answer.
 
 use block::{BlockError, Operation};
 use std::cell::{Cell, RefCell};
@@ -25,11 +25,11 @@ pub struct Rights(Rc<RightsState>);
 
 #[derive(Debug, Default)]
 struct RightsState {
-    /// Counts beginnings and ends of changes: odd while one is on its way.
+    /// Counts starts and ends of changes: odd during a change.
     changes: Cell<u64>,
-    /// The host may not use the subsystem at all.
+    /// The host may not use the subsystem.
     banned: Cell<bool>,
-    /// Its permissions; `None` for everything.
+    /// Its permissions; `None` for full access.
     permits: RefCell<Option<Vec<Permit>>>,
 }
 
@@ -41,21 +41,21 @@ pub struct Extent(Rc<Size>);
 struct Size {
     changes: Cell<u64>,
     blocks: Cell<usize>,
-    /// It was another one before, which hosts may still go by.
+    /// The size was different before, and hosts may still use the old size.
     changed: Cell<bool>,
 }
 
-/// The state of the rules at one moment.
+/// Version of the rules at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(u64, u64);
 
 impl Rights {
-    /// A change begins: what is asked meanwhile may be judged by either rule.
+    /// Begins a change: requests issued until its end may follow either rule.
     pub fn begin(&self) {
         self.0.changes.update(|changes| changes + 1);
     }
 
-    /// The change is through.
+    /// Ends the change.
     pub fn end(&self, banned: bool, permits: Option<Vec<Permit>>) {
         self.0.banned.set(banned);
         *self.0.permits.borrow_mut() = permits;
@@ -95,7 +95,7 @@ impl Rights {
 }
 
 impl Extent {
-    /// A volume of so many blocks.
+    /// A volume of `blocks` blocks.
     #[must_use]
     pub fn new(blocks: usize) -> Self {
         Self(Rc::new(Size {
@@ -105,26 +105,26 @@ impl Extent {
         }))
     }
 
-    /// Blocks that there are now.
+    /// Returns the current size in blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.0.blocks.get()
     }
 
-    /// Its size begins to change.
+    /// Begins a change of the size.
     pub fn begin(&self) {
         self.0.changes.update(|changes| changes + 1);
         self.0.changed.set(true);
     }
 
-    /// It has so many blocks now.
+    /// Ends the change of the size, which is now `blocks`.
     pub fn end(&self, blocks: usize) {
         self.0.blocks.set(blocks);
         self.0.changes.update(|changes| changes + 1);
     }
 }
 
-/// By what a request of a host to a volume is judged.
+/// Rules by which a host's requests to a volume are checked.
 #[derive(Clone, Debug)]
 pub struct Law {
     /// The permissions of the host.
@@ -134,16 +134,16 @@ pub struct Law {
 }
 
 impl Law {
-    /// The rules now.
+    /// Returns the current version of the rules.
     #[must_use]
     pub fn moment(&self) -> Moment {
         Moment(self.rights.0.changes.get(), self.extent.0.changes.get())
     }
 
-    /// Returns the blocks of a refused write that it can have had no effect on.
+    /// Returns the blocks of a refused write that it cannot have changed.
     ///
     /// # Panics
-    /// If the answer to a request that was asked at `asked` is not one that the rules allow.
+    /// If the rules do not allow this answer to a request issued at `asked`.
     pub fn judge(
         &self,
         operation: Operation,

@@ -1,8 +1,9 @@
-//! A target with threads that come and go with its load, while a latency-critical tenant reads on.
+//! A target whose thread count follows its load, while a latency-critical tenant reads
+//! continuously.
 //!
-//! The target, its thread scaling and its token scheduler are production code, and so are the
-//! hosts. What is simulated is the network, and that sending takes time: enough for a few hosts
-//! that want all they can get to press a thread.
+//! The target, its thread scaling, its token scheduler and the hosts are production code. The
+//! network is simulated, and sending takes time: a few hosts with unlimited demand can saturate a
+//! thread.
 
 use crate::application::{ApplicationReport, Workload};
 use crate::client::ReadLog;
@@ -26,19 +27,19 @@ use switch::Knobs;
 use switch::thread_scaling::ThreadBounds;
 use target::{Limits, SubsystemOptions, Target, Tenancy, TenantOptions, ThreadsSnapshot, Windows};
 
-/// SLO of the critical tenant: 95 of 100 reads within this time.
+/// SLO of the latency-critical tenant: 95 % of reads within this time.
 pub const PROMISE: Nanos = Nanos::from_micros(1500);
 
-/// Sending takes 100 µs for each KiB, on the target and on hosts.
+/// Sending takes 100 µs per KiB, on the target and on hosts.
 const PACE: Pace = Pace::of_sends(Nanos::from_micros(100));
 
-/// Time that devices take for a request.
+/// Device time per request.
 const DEVICE: Nanos = Nanos::from_micros(50);
 
 /// Blocks of each namespace, of 512 bytes.
 const BLOCKS: u64 = 4096;
 
-/// Small requests, one at a time, until the end.
+/// Small requests at depth one, until the end.
 const CRITICAL: Workload = Workload {
     requests: u64::MAX,
     depth: 1,
@@ -46,7 +47,7 @@ const CRITICAL: Workload = Workload {
     blocks_large: 2,
 };
 
-/// More than one thread answers in a second and a half, of each of them.
+/// More requests than one thread can serve in 1.5 s, for each host.
 const GREEDY: Workload = Workload {
     requests: 4_000,
     depth: 4,
@@ -54,37 +55,37 @@ const GREEDY: Workload = Workload {
     blocks_large: 8,
 };
 
-/// Hosts that want all they can get.
+/// Number of hosts with unlimited demand.
 const GREEDY_HOSTS: usize = 6;
 
-/// Time for which the critical tenant is alone at first, and at the end at the most.
+/// Time for which the latency-critical tenant runs alone at first, and at most at the end.
 const ALONE: Nanos = Nanos::from_millis(200);
 const CALM_MAX: Nanos = Nanos::from_secs(10);
 
-/// Window that is judged at once.
+/// Window in which the SLO is evaluated.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Ending {
-    /// The most threads that were in use in each surge.
+    /// Maximum number of threads in use in each surge.
     pub most: Vec<usize>,
-    /// The threads in use before the first surge, and when it was calm again after each.
+    /// Threads in use before the first surge, and after the load fell again after each surge.
     pub calm: Vec<u64>,
-    /// The threads at the end.
+    /// Threads at the end.
     pub threads: ThreadsSnapshot,
-    /// Queues that moved because of it.
+    /// Queues moved by thread scaling.
     pub moved: u64,
     /// Reports of all hosts.
     pub reports: Vec<ApplicationReport>,
-    /// The latency within which 95 of 100 of the critical tenant's reads were, for each second.
+    /// 95th percentile of the latency-critical tenant's reads, for each second.
     pub critical_p95: Vec<Nanos>,
-    /// In how many seconds the target says that it kept its promise.
+    /// SLO windows that the target reports for this tenant.
     pub windows: Windows,
 }
 
-/// The critical tenant reads, and `surges` times others come and go, on a target with so many
-/// threads at the most.
+/// Runs the latency-critical tenant while load comes and goes `surges` times, on a target with at
+/// most `threads_max` threads.
 ///
 /// # Panics
 /// If any answer is wrong, or if an actor hangs or spins.
@@ -115,7 +116,7 @@ impl Stage {
         world.set_pace(PACE);
         let count = usize::try_from(threads_max).expect("a few");
         let target = Target::new(Limits::default(), count).expect("valid limits");
-        // Tokens for more than all tenants ask for: what is short is threads.
+        // Token rate above the demand of all tenants: threads are the bottleneck.
         let device = flat_device("memory", TokenRate(1_000_000), DEVICE);
         for number in 0..=GREEDY_HOSTS * surges {
             let name = name(number);
@@ -169,7 +170,7 @@ impl Stage {
     }
 }
 
-/// All actors, and the observations of them.
+/// All actors, and their observations.
 #[derive(Debug)]
 struct Play {
     stage: Stage,
@@ -222,7 +223,7 @@ impl Play {
         }
     }
 
-    /// Others come, do their work and go.
+    /// Adds hosts with unlimited demand, lets them do their work, and removes them.
     fn surge(&mut self, first: usize) {
         let hosts = first..first + GREEDY_HOSTS;
         let mut greedy: Vec<_> = hosts
@@ -247,8 +248,8 @@ impl Play {
         self.calm.push(self.stage.threads().active);
     }
 
-    /// Lets all act until `done`, asked with the threads in use; the target's SLOs are judged once
-    /// a second.
+    /// Runs all actors until `done`, called with the threads in use, returns true; the target's
+    /// SLOs are evaluated once a second.
     fn act(
         &mut self,
         greedy: &mut [Core<SimDriver, HostCore>],
@@ -292,7 +293,7 @@ fn name(number: usize) -> String {
     format!("nqn.2026-11.io.switchyard:sim{number}")
 }
 
-/// The first host is promised something.
+/// Gives the first host an SLO.
 fn tenancy() -> Tenancy {
     Tenancy {
         tenants: vec![TenantOptions {

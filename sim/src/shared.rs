@@ -1,10 +1,10 @@
-//! State that all cores of a world share: time, chance and the network, their pace and memory.
+//! State shared by all cores of a world: time, randomness, the network, pace and memory.
 
 use crate::network::Network;
 use base::{Nanos, Prng, Time};
 use reactor::{BufferClass, BufferPool};
 
-/// State that all simulated cores share.
+/// State shared by all simulated cores.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) now: Time,
@@ -12,33 +12,33 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) pace: Pace,
     pub(crate) memory: Memory,
-    /// Buffers of cores that are gone.
+    /// Buffers of ended cores.
     pub(crate) spare_buffers: SpareBuffers,
-    /// Bytes of the send under way.
+    /// Bytes of the current send.
     pub(crate) outgoing: Vec<u8>,
-    /// Turns that were taken.
+    /// Number of turns taken.
     pub(crate) turns: u64,
 }
 
 impl Shared {
-    /// Returns the time of a turn of a core that polls although it could sleep; `None` for one that
-    /// sleeps.
+    /// Returns the turn duration of a core that polls although it could sleep; `None` for a core
+    /// that sleeps.
     pub(crate) fn polls(&mut self) -> Option<Nanos> {
         let polls = self.pace.poll_one_in > 0 && self.prng.chance(1, self.pace.poll_one_in);
         polls.then(|| Nanos(1 + self.prng.below(POLL_TURN_MAX.0)))
     }
 }
 
-/// Buffers of cores that are gone, for new ones: fresh memory costs a fault for each page. The content of
-/// a buffer is whatever it was, as that of a real one.
+/// Buffers of ended cores, reused for new cores: fresh memory costs a page fault per page. Their
+/// content is undefined, like that of a real buffer.
 #[derive(Debug, Default)]
 pub(crate) struct SpareBuffers(Vec<(Vec<BufferClass>, BufferPool)>);
 
 impl SpareBuffers {
-    /// Takes buffers of these sizes, of which none is in use, or new ones.
+    /// Takes unused buffers of these sizes, or allocates new buffers.
     ///
     /// # Panics
-    /// Without address space.
+    /// If address space is exhausted.
     pub(crate) fn take(&mut self, classes: &[BufferClass]) -> BufferPool {
         let fits = |(other, pool): &(Vec<BufferClass>, BufferPool)| {
             let (_, used) = pool.bytes();
@@ -50,27 +50,27 @@ impl SpareBuffers {
         }
     }
 
-    /// Keeps the buffers of a core that is gone.
+    /// Keeps the buffers of an ended core.
     pub(crate) fn keep(&mut self, classes: &[BufferClass], pool: &BufferPool) {
         self.0.push((classes.to_vec(), pool.clone()));
     }
 }
 
-/// Pace of the cores. Whatever a core does takes no time, unless this says so.
+/// Pace of the cores. Actions take no time unless a field here sets one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// A core that has something to do in this many is held up, as by another thread; 0 for never.
+    /// One in this many turns of a core with work is delayed, as if by another thread; 0 for never.
     pub stall_one_in: u64,
-    /// Longest time of a stall.
+    /// Maximum delay.
     pub stall_max: Nanos,
-    /// Time that sending takes, for each KiB. The core does nothing else meanwhile.
+    /// Duration of a send per KiB, during which the core does nothing else.
     pub send_per_kib: Nanos,
-    /// A core that could sleep polls once more one time in this many; 0 for never.
+    /// A core that could sleep polls again one time in this many; 0 for never.
     pub poll_one_in: u64,
 }
 
 impl Pace {
-    /// Cores that take time for what they send, and for nothing else.
+    /// Cores that take time for sends only.
     #[must_use]
     pub const fn of_sends(send_per_kib: Nanos) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Pace {
     }
 }
 
-/// A turn of a core that polls takes so long, at most.
+/// Maximum turn duration of a polling core.
 const POLL_TURN_MAX: Nanos = Nanos::from_micros(5);
 
 /// Memory of a simulated driver.

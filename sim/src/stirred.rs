@@ -1,24 +1,24 @@
-//! Cores on which something may have happened: what the world looks at, rather than at all of them.
+//! Cores that an event may have affected: the world checks these instead of all cores.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of a core's driver among all of its world.
+/// Number of a core's driver among all drivers of its world.
 pub(crate) type CoreNumber = u32;
 
-/// Cores on which something may have happened, for the world and for the cores themselves.
+/// Cores that an event may have affected, for the world and for the cores themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Stirred {
-    /// Cores that the world has to look at.
+    /// Cores that the world must check.
     cores: Vec<CoreNumber>,
-    /// The same of cores that others woke.
+    /// Cores woken by other cores, which the world must check, too.
     pub(crate) woken: Woken,
-    /// By number, from 1: the core has to look at its sockets.
+    /// Per core number, from 1: the core must check its sockets.
     changed: Vec<bool>,
 }
 
 impl Stirred {
-    /// A number for one more core.
+    /// Returns a number for a new core.
     pub(crate) fn next_core(&mut self) -> CoreNumber {
         self.changed.push(true);
         CoreNumber::try_from(self.changed.len()).expect("few cores")
@@ -28,33 +28,33 @@ impl Stirred {
         &mut self.changed[core as usize - 1]
     }
 
-    /// Something may have happened to the sockets of this core.
+    /// Notes that an event may have affected the sockets of this core.
     pub(crate) fn add(&mut self, core: CoreNumber) {
         self.cores.push(core);
         self.change(core);
     }
 
-    /// The core has to look at its sockets: it changed something about them itself.
+    /// Notes that the core must check its sockets because it changed them itself.
     pub(crate) fn change(&mut self, core: CoreNumber) {
         *self.changed(core) = true;
     }
 
-    /// Every core has to look at its sockets.
+    /// Notes that every core must check its sockets.
     pub(crate) fn change_all(&mut self) {
         self.changed.fill(true);
     }
 
-    /// Returns true if the core has to look at its sockets.
+    /// Returns true if the core must check its sockets.
     pub(crate) fn is_changed(&self, core: CoreNumber) -> bool {
         self.changed[core as usize - 1]
     }
 
-    /// The core has looked at its sockets: nothing is to be done before something happens.
+    /// Notes that the core has checked its sockets and has no work before the next event.
     pub(crate) fn settle(&mut self, core: CoreNumber) {
         *self.changed(core) = false;
     }
 
-    /// Moves those that the world has to look at into `cores`, which it empties before.
+    /// Moves the cores that the world must check into `cores`, which is emptied first.
     pub(crate) fn take(&mut self, cores: &mut Vec<CoreNumber>) {
         cores.clear();
         if !self.cores.is_empty() {
@@ -64,20 +64,20 @@ impl Stirred {
     }
 }
 
-/// Cores that were woken; each clone is the same list. Other threads of the production code may
-/// hold a core's waker, so it is shared.
+/// Woken cores; each clone is the same list. It is shared because other threads of the production
+/// code may hold a core's waker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Woken(Arc<WokenCores>);
 
 #[derive(Debug, Default)]
 struct WokenCores {
-    /// There are some.
+    /// The list is not empty.
     any: AtomicBool,
     cores: Mutex<Vec<CoreNumber>>,
 }
 
 impl Woken {
-    /// This core was woken.
+    /// Notes that this core was woken.
     pub(crate) fn add(&self, core: CoreNumber) {
         let mut cores = self.0.cores.lock().unwrap_or_else(PoisonError::into_inner);
         cores.push(core);

@@ -1,4 +1,5 @@
-//! The whole path in one world: a target on some cores, hosts on others, an oracle above each.
+//! The whole stack in one world: a target on some cores, hosts on other cores, and an oracle above
+//! each host.
 
 use crate::application::{ApplicationReport, Workload};
 use crate::driver::SimDriver;
@@ -25,7 +26,7 @@ use target::{DeviceQos, Limits, NamespaceOptions, PollGroup, SubsystemOptions, T
 pub struct Scenario {
     /// Cores of the target.
     pub target_cores: usize,
-    /// Hosts, each on a core and with a subsystem of its own.
+    /// Hosts, each with its own core and subsystem.
     pub hosts: usize,
     /// I/O queues of each host.
     pub queues: u16,
@@ -33,19 +34,19 @@ pub struct Scenario {
     pub digests: bool,
     /// Policy for lost writes.
     pub replay: ReplayPolicy,
-    /// True if the target announces End Controller; those of other projects do not.
+    /// True if the target announces End Controller, which other implementations do not.
     pub end_controller: bool,
-    /// Time for which a host waits for a command before it aborts it.
+    /// Time after which a host aborts a command.
     pub command_timeout: Nanos,
-    /// Time for which a host tries to come back.
+    /// Time for which a host tries to reconnect; `None` for no limit.
     pub loss_timeout: Option<Nanos>,
-    /// Faults of the network while the work is done.
+    /// Network faults during the work.
     pub faults: NetworkFaults,
     /// Workload of each host.
     pub workload: Workload,
 }
 
-/// The end of a simulation.
+/// The results of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Reports of each host's application.
@@ -54,20 +55,20 @@ pub struct Ending {
     pub cuts: u64,
     /// Bytes that the network carried.
     pub bytes: u64,
-    /// Duration in the world's time.
+    /// Duration in virtual time.
     pub took: Nanos,
 }
 
-/// Longest that a simulation may take in its own time: far more than the slowest recovery.
+/// Maximum virtual time of a simulation: far more than the slowest recovery.
 const TIME_MAX: Nanos = Nanos::from_secs(3_600);
 
 /// A core of the target.
 pub type TargetCore = Core<SimDriver, PollGroup>;
 
-/// Runs a scenario to its end, on RAM devices that `device` makes.
+/// Runs a scenario to its end, on RAM devices wrapped by `device`.
 ///
 /// # Panics
-/// If any answer is wrong, or if an actor hangs or spins: with the seed in the message.
+/// If any answer is wrong, or if an actor hangs or spins; the message has the seed.
 #[must_use]
 pub fn run(
     seed: u64,
@@ -122,10 +123,10 @@ fn all_answered(reports: &[Rc<RefCell<ApplicationReport>>], wanted: u64) -> bool
         .all(|report| report.borrow().answered == wanted)
 }
 
-/// Address on which a target listens, on a port that the world chooses.
+/// Listen address of a target, on a port that the world chooses.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0);
 
-/// The cores of a target that listens there, and where that is.
+/// Returns the cores of a target that listens on `address`, and its actual address.
 pub(crate) fn target_cores(
     world: &World,
     shared: &Arc<Target>,
@@ -154,7 +155,7 @@ pub(crate) fn target_cores(
     (cores, address)
 }
 
-/// The cores of a target that serves on a port that the world chooses, and where that is.
+/// Returns the cores of a target that serves on a port that the world chooses, and its address.
 ///
 /// # Panics
 /// If it does not begin to serve.
@@ -166,7 +167,7 @@ pub fn serve(world: &World, shared: &Arc<Target>, count: usize) -> (Vec<TargetCo
     (cores, address)
 }
 
-/// A target that serves one namespace, of 1 MiB of memory, on one core, and where that is.
+/// Returns a target on one core that serves one namespace of 1 MiB of memory, and its address.
 ///
 /// # Panics
 /// If it does not begin to serve.
@@ -179,7 +180,7 @@ pub fn serve_memory(world: &World, name: &str) -> (Arc<Target>, TargetCore, Sock
     (shared, cores.remove(0), address)
 }
 
-/// Lets the target's cores work until something is done.
+/// Runs the target's cores until `done` returns true.
 pub(crate) fn settle(world: &World, cores: &mut [TargetCore], done: impl FnMut() -> bool) {
     let mut actors: Vec<&mut dyn Actor> = cores
         .iter_mut()
@@ -189,7 +190,7 @@ pub(crate) fn settle(world: &World, cores: &mut [TargetCore], done: impl FnMut()
     assert_eq!(world.run(&mut actors, until, done), Outcome::Done);
 }
 
-/// Makes a subsystem with one namespace, before there are cores that must be told.
+/// Adds a subsystem with one namespace before there are cores to notify.
 fn configure(shared: &Target, name: &str, device: Arc<dyn Device>) {
     shared
         .add_subsystem(SubsystemOptions::open_to_all(name))
@@ -197,7 +198,7 @@ fn configure(shared: &Target, name: &str, device: Arc<dyn Device>) {
     add_namespace(shared, name, 1, device, None);
 }
 
-/// Adds a namespace to a subsystem, before there are cores that must be told.
+/// Adds a namespace to a subsystem before there are cores to notify.
 pub(crate) fn add_namespace(
     shared: &Target,
     name: &str,
@@ -217,7 +218,7 @@ pub(crate) fn add_namespace(
         .expect("a new namespace");
 }
 
-/// A device that answers reads and writes alike within `latency` at so many tokens a second.
+/// A device that completes reads and writes within `latency` at `rate` tokens per second.
 pub(crate) fn flat_device(name: &str, rate: TokenRate, latency: Nanos) -> Arc<DeviceQos> {
     let latency = [latency; Percentile::COUNT];
     let curve = Curve::new(vec![Point { rate, latency }]).expect("a curve");
@@ -225,7 +226,7 @@ pub(crate) fn flat_device(name: &str, rate: TokenRate, latency: Nanos) -> Arc<De
     DeviceQos::new(name, TokenPoolRules::default(), model, curve)
 }
 
-/// A host of this name as it connects to a subsystem; its identifier is drawn.
+/// Connection options of a host of this name to a subsystem, with a random host identifier.
 ///
 /// # Panics
 /// If a name is not valid.

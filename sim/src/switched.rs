@@ -1,9 +1,9 @@
 //! A host with a switchboard, its application threads and its targets in one world.
 //!
-//! Everything that happens on the way of a request is production code: ingress, request steering,
-//! egress, lanes with their doorbells, the target with its queues that move. What is simulated is
-//! below the drivers; besides, application threads move from core to core, cores are held up, the
-//! network cuts, and knobs of both sides change.
+//! The whole path of a request is production code: ingress, request steering, egress, lanes with
+//! doorbells, and the target with its moving queues. Everything below the drivers is simulated. In
+//! addition, application threads move between cores, cores stall, connections break, and knobs of
+//! both sides change.
 
 use crate::app::{App, Job};
 use crate::application::Application;
@@ -41,21 +41,21 @@ pub struct Scenario {
     pub target_cores: usize,
     /// Cores of the host.
     pub cores: usize,
-    /// Application threads of each class. They take turns with targets and namespaces.
+    /// Application threads of each class, assigned to targets and namespaces in turn.
     pub apps: PerClass<usize>,
     /// Workload of each thread, by class.
     pub workload: PerClass<Workload>,
-    /// A thread has moved one time in this many that it is asked where it runs; 0 for never.
+    /// One query in this many for a thread's core finds it moved; 0 for never.
     pub move_one_in: u64,
-    /// Times at which application threads change the class of their requests.
+    /// When application threads change the class of their requests.
     pub changes: Changes,
-    /// Knobs of the host at the beginning; they decide how many lanes there are.
+    /// Initial knobs of the host; they fix the number of lanes.
     pub host: Knobs,
-    /// Knobs of the targets at the beginning.
+    /// Initial knobs of the targets.
     pub target: Knobs,
-    /// Knobs are turned so often; zero for never.
+    /// Average interval of knob changes; zero for never.
     pub turn_every: Nanos,
-    /// Namespaces have a volatile cache, and take their time.
+    /// Namespaces have a volatile cache and a service time.
     pub cached: bool,
     /// Blocks of each namespace, of 512 bytes.
     pub blocks: u64,
@@ -63,7 +63,8 @@ pub struct Scenario {
     pub faults: NetworkFaults,
     /// Pace of the cores.
     pub pace: Pace,
-    /// The work ends when these classes have done theirs, whatever the others still have.
+    /// The run ends when the threads of these classes have completed their work, even if other
+    /// threads have work left.
     pub until: PerClass<bool>,
 }
 
@@ -73,39 +74,39 @@ impl Scenario {
     }
 }
 
-/// The end of a simulation.
+/// The results of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Reports of each application thread, by class.
     pub reports: PerClass<Vec<ApplicationReport>>,
-    /// Requests that left by another core than the one that they were submitted on.
+    /// Requests sent by another core than that of their submission.
     pub steered: u64,
-    /// Times that the host's applications were notified of completions, and of how many in all.
+    /// Notifications of completions to the host's applications.
     pub told: u64,
-    /// See [`told`](Self::told).
+    /// Completions reported by these [`told`](Self::told) notifications.
     pub told_of: u64,
-    /// Queues of targets that moved from one core to another.
+    /// Target queues that moved between cores.
     pub moved: u64,
-    /// Counts of knob changes.
+    /// Numbers of knob changes.
     pub turns: Turns,
     /// Number of times that a thread changed the class of its requests.
     pub changed: u64,
     /// Connections that the network cut.
     pub cuts: u64,
-    /// Duration in the world's time.
+    /// Duration in virtual time.
     pub took: Nanos,
 }
 
-/// Longest that a simulation may take in its own time: far more than the slowest recovery.
+/// Maximum virtual time of a simulation: far more than the slowest recovery.
 const TIME_MAX: Nanos = Nanos::from_secs(3_600);
 
-/// Longest time in which all may end.
+/// Maximum time for all actors to end.
 const ENDING_MAX: Nanos = Nanos::from_secs(60);
 
 /// Namespaces of each target.
 const NAMESPACES: usize = 2;
 
-/// A namespace, and what is known of it.
+/// A namespace with its oracle and its durable content.
 #[derive(Debug)]
 struct Store {
     oracle: Rc<RefCell<Oracle>>,
@@ -120,7 +121,7 @@ struct Remote {
     stores: Vec<Store>,
 }
 
-/// All actors, in the order in which they were made.
+/// All actors, in the order of their creation.
 #[derive(Debug)]
 struct Cast {
     remotes: Vec<Remote>,
@@ -148,7 +149,7 @@ impl Cast {
         actors
     }
 
-    /// Returns the actors that have not ended although everything is over.
+    /// Returns the actors that have not ended although all work is complete.
     fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
         for (class, apps) in self.apps.iter() {
@@ -178,8 +179,8 @@ impl Cast {
 /// Runs a scenario to its end.
 ///
 /// # Panics
-/// If any answer is wrong or missing, or if an actor hangs, spins, or does not end: with the seed
-/// in the message.
+/// If any answer is wrong or missing, or if an actor hangs, spins, or does not end; the message has
+/// the seed.
 #[must_use]
 pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     let world = World::new(seed, NetworkFaults::CALM);
@@ -251,9 +252,9 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     }
 }
 
-/// Ends everything in order: submitters, the switchboard, the controllers.
+/// Ends all actors in order: submitters, the switchboard, the controllers.
 fn end(seed: u64, world: &World, cast: &mut Cast) {
-    // What was answered may not be answered again, so all actors report what they still have.
+    // No request may be answered twice, so every actor reports its remaining requests.
     world.set_faults(NetworkFaults::CALM);
     for ends in 0..2 {
         if ends == 1 {
@@ -286,11 +287,11 @@ fn moved(cast: &Cast) -> u64 {
     moved.sum()
 }
 
-/// A target with its namespaces, and the host's controller of it.
+/// Creates a target with its namespaces, and the host's controller for it.
 fn remote(world: &World, scenario: &Scenario, seed: u64, number: usize) -> Remote {
     let name = format!("nqn.2026-11.io.switchyard:sim{number}");
     let limits = Limits {
-        // Connections are lost, and the target never is.
+        // Connections are lost, but the target never restarts.
         cache_life: 1,
         ..Limits::default()
     };
@@ -348,8 +349,8 @@ fn device(ram: Ram, cached: bool) -> (Arc<dyn Device>, Option<Medium>) {
     (Arc::new(Delay::new(Arc::new(cache), options)), Some(medium))
 }
 
-/// Makes a switchboard, and its cores, in the host of this driver: a partition takes all lanes to all
-/// targets with it.
+/// Creates a switchboard and its cores in the host of this driver: a partition affects all lanes to
+/// all targets.
 pub(crate) fn switchboard(
     world: &World,
     host: &SimDriver,
@@ -407,5 +408,5 @@ fn apps(
     })
 }
 
-/// Both classes count.
+/// All classes must complete their work.
 pub const ALL_CLASSES: PerClass<bool> = PerClass::of([true; Class::COUNT]);

@@ -1,7 +1,7 @@
-//! The trace of a run, step by step, for finding out why it failed.
+//! The trace of a run, step by step, to diagnose a failure.
 //!
-//! A run lives on one thread, and so does what listens to it: nothing that is simulated has to
-//! carry it along.
+//! A run and its listener are on one thread: the listener is thread-local, and no simulated part
+//! carries it.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,13 +13,13 @@ thread_local! {
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// Tells this thread's runs to `listener` from now on; without one they are silent.
+/// Sends the trace of this thread's runs to `listener`; `None` turns it off.
 pub fn listen(listener: Option<Listener>) {
     ON.set(listener.is_some());
     LISTENER.set(listener);
 }
 
-/// Reports an event. Its text is only made where a listener is set.
+/// Reports an event. Its text is only built if a listener is set.
 #[inline]
 pub(crate) fn say(what: impl FnOnce() -> String) {
     if ON.get() {

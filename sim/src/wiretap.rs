@@ -1,8 +1,9 @@
-//! Watches what hosts and targets send each other, and panics where it breaks the rules that no
-//! answer shows: identifiers, transfers, offsets, queue heads. `[NVMe-TCP 1.0 §3.3]`
+//! Checks the PDUs that hosts and targets send each other, and panics at a violation of the rules
+//! that no answer shows: identifiers, transfers, offsets, queue heads. `[NVMe-TCP 1.0 §3.3]`
 //!
-//! It sees what an end sends, in the order in which it is sent, whatever becomes of it. An answer
-//! is sent before its receiver acts on it, so whatever is over here is over for both.
+//! It sees the bytes that an end sends, in the order of sending, whether or not they arrive. An
+//! answer is sent before its receiver acts on it, so a command that has ended here has ended for
+//! both ends.
 
 use std::collections::BTreeMap;
 use testing::IoCommand;
@@ -13,13 +14,13 @@ use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
 use wire::tcp::{C2hData, Event, H2cData, IcReq, IcResp, PduHeader, R2t};
 
-/// Above anything that is ever agreed on; what is agreed on is checked here.
+/// Above any negotiated limit; the negotiated limits are checked here.
 const LIMITS: FramerLimits = FramerLimits {
     capsule_data_bytes: 1 << 20,
     data_pdu_bytes: 1 << 24,
 };
 
-/// Which way the data of a command goes: bits 1:0 of its opcode.
+/// Transfer direction of a command: bits 1:0 of its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     None,
@@ -27,26 +28,26 @@ enum Direction {
     In,
 }
 
-/// A command without an answer.
+/// An outstanding command.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Its place among the commands of the queue, from 1.
+    /// Its position among the commands of the queue, from 1.
     number: u64,
     opcode: u8,
     direction: Direction,
-    /// Data that does not travel in the capsule, in bytes; of a command over extents, at most.
+    /// Bytes of data outside the capsule; for a command over extents, the maximum.
     bytes: u32,
-    /// Blocks of that, in a command over extents: it does not say how long they are.
+    /// Blocks of this data in a command over extents, which does not state the block size.
     blocks: u32,
-    /// Of these, asked for with R2Ts, or sent to the host.
+    /// Bytes of this data requested with R2Ts, or sent to the host.
     moved: u32,
-    /// R2Ts that are not fulfilled.
+    /// Unfulfilled R2Ts.
     transfers: u32,
     /// The last C2HData was sent.
     last: bool,
 }
 
-/// Lengths that a block may have.
+/// Possible block sizes.
 const BLOCK_BYTES: [u32; 2] = [512, 4096];
 
 impl Asked {
@@ -93,14 +94,14 @@ impl Asked {
     }
 
     /// Returns true if a target may answer it with Command Interrupted: too many commands over
-    /// extents are outstanding. No other command is refused because memory is in use:
-    /// Linux retries five times, then reports EREMOTEIO.
+    /// extents are outstanding. No other command is refused for lack of memory: Linux retries five
+    /// times, then reports EREMOTEIO.
     fn may_be_interrupted(&self) -> bool {
         let extents = [IoOpcode::READ_EXTENTS.0, IoOpcode::WRITE_EXTENTS.0];
         extents.contains(&self.opcode)
     }
 
-    /// Returns true if all data was moved.
+    /// Returns true if all data was transferred.
     fn is_whole(&self) -> bool {
         if self.blocks == 0 {
             return self.moved == self.bytes;
@@ -112,47 +113,47 @@ impl Asked {
     }
 }
 
-/// An R2T that is not fulfilled.
+/// An unfulfilled R2T.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     cid: u16,
     /// The next byte.
     offset: u32,
     left: u32,
-    /// Its command was answered meanwhile: the host may not know yet.
+    /// Its command was answered meanwhile, which the host may not have seen yet.
     over: bool,
 }
 
-/// The submission queue, once Connect was sent.
+/// The submission queue, after Connect was sent.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     entries: u32,
     flow_control: bool,
-    /// Commands that were sent.
+    /// Commands sent.
     sent: u64,
-    /// Of these, commands that the target has reported as off the queue.
+    /// Of these, commands that the target has reported as read (SQHD).
     read: u64,
 }
 
-/// A connection that is watched.
+/// A connection that is checked.
 #[derive(Debug)]
 pub(crate) struct Wiretap {
     from_host: Option<Framer>,
     from_target: Option<Framer>,
-    /// R2Ts for one command at once.
+    /// Maximum outstanding R2Ts per command.
     transfers_max: u32,
-    /// Data of one H2CData.
+    /// Maximum bytes of one H2CData.
     data_max: u32,
     queue: Option<Queue>,
-    /// The command with data that is being sent: by the target, and by the host.
+    /// The command whose data is being sent: by the target, and by the host.
     data_of: [Option<u16>; 2],
     commands: BTreeMap<u16, Asked>,
-    /// By TTAG.
+    /// Unfulfilled R2Ts by TTAG.
     transfers: BTreeMap<u16, Transfer>,
 }
 
 impl Wiretap {
-    /// A connection that nothing was sent on yet.
+    /// A new connection.
     pub(crate) const fn new() -> Self {
         Self {
             from_host: Some(Framer::new(Role::Controller, LIMITS)),
@@ -166,10 +167,10 @@ impl Wiretap {
         }
     }
 
-    /// One end sends.
+    /// Checks bytes that one end sends.
     ///
     /// # Panics
-    /// If it may not send this.
+    /// If they violate the protocol.
     pub(crate) fn sends(&mut self, by_host: bool, mut bytes: &[u8]) {
         loop {
             let framer = if by_host {
@@ -177,7 +178,7 @@ impl Wiretap {
             } else {
                 &mut self.from_target
             };
-            // Nothing counts behind a termination request.
+            // Bytes after a termination request are ignored.
             let Some(framer) = framer else { return };
             let event = framer.next(&mut bytes);
             match event.expect("an end sends what is well formed") {
@@ -198,8 +199,8 @@ impl Wiretap {
                     self.pdu(&header);
                 }
                 Some(Event::DataChunk(_)) => {}
-                // Where a command was answered before all of its data was sent, what is left of that
-                // is the application's again, and counts for nothing.
+                // If a command was answered before all of its data was sent, the remaining data
+                // belongs to the application again, and is not checked.
                 Some(Event::DataEnd { digest_ok }) => {
                     let data_of = self.data_of[usize::from(by_host)];
                     let counts = data_of.is_some_and(|cid| self.commands.contains_key(&cid));
@@ -367,7 +368,7 @@ impl Queue {
         }
     }
 
-    /// The target says how far it has read the queue.
+    /// Checks the submission queue head that the target reports.
     fn advance(&mut self, completion: &Completion) {
         if !self.flow_control {
             return;
@@ -431,7 +432,7 @@ mod tests {
         write
     }
 
-    /// A queue of eight entries; a command may have two R2Ts at once.
+    /// A queue of eight entries with up to two R2Ts per command.
     fn connected() -> Wiretap {
         let mut tap = Wiretap::new();
         let request = IcReq {

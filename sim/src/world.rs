@@ -1,4 +1,4 @@
-//! Time, and its actors.
+//! Virtual time and the actors that run in it.
 
 use crate::driver::SimDriver;
 use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
@@ -11,25 +11,25 @@ use std::rc::Rc;
 
 /// An actor of the world: a core with its service.
 ///
-/// It sleeps as a core does: it takes turns until its deadline lies ahead, and from then on until
-/// that comes or something wakes it, and never otherwise. So an actor that brings work to a
-/// sleeping core without waking it leaves the work lying.
+/// It sleeps like a core: it takes turns until its deadline is in the future, then sleeps until the
+/// deadline or a wake-up. So an actor that passes work to a sleeping core without waking it leaves
+/// the work undone.
 pub trait Actor {
-    /// Does what there is to do now.
+    /// Does the work that is due now.
     fn turn(&mut self);
-    /// Returns the time at which it acts if nothing happens to it before: at once if something woke
-    /// it, or will find it awake.
+    /// Returns the time of its next turn without further events: immediately if it was woken, or is
+    /// awake.
     fn acts_at(&self) -> Time;
-    /// The number by which the world says that something may have woken it. One without a number
-    /// is asked at every step.
+    /// Returns the number by which the world marks it as possibly woken. An actor without a number
+    /// is queried at every step.
     fn number(&self) -> Option<u32> {
         None
     }
-    /// Until when it is busy, and can take no turn.
+    /// Returns the time until which it is busy and takes no turn.
     fn busy_until(&self) -> Time {
         Time::ZERO
     }
-    /// It is held up until then.
+    /// Stalls it until `_until`.
     fn hold(&mut self, _until: Time) {}
 }
 
@@ -46,7 +46,7 @@ impl<S: Service> Actor for Core<SimDriver, S> {
             deadline = Time::ZERO;
         }
         if self.driver.is_busy() {
-            // It looks at its sockets when it is through with its sends.
+            // It checks its sockets after its sends.
             self.driver.postpone(deadline);
         } else {
             self.driver.rest(deadline);
@@ -78,15 +78,15 @@ impl<S: Service> Actor for Core<SimDriver, S> {
 /// The end of [`World::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The event that was waited for has happened.
+    /// `done` returned true.
     Done,
-    /// No actor has anything to do, now or ever: a hang.
+    /// No actor has work, now or later: a hang.
     Stuck,
-    /// The time was up.
+    /// The time limit was reached.
     OutOfTime,
 }
 
-/// Turns in a row, without time moving, after which an actor counts as spinning.
+/// Consecutive turns without progress of time after which an actor counts as spinning.
 const TURNS_WITHOUT_TIME_MAX: u32 = 1_000_000;
 
 /// A world with its own time and network; each clone is the same world.
@@ -96,7 +96,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which everything that happens follows from `seed`.
+    /// Creates a world in which every event follows from `seed`.
     #[must_use]
     pub fn new(seed: u64, faults: NetworkFaults) -> Self {
         let shared = Shared {
@@ -114,34 +114,34 @@ impl World {
         }
     }
 
-    /// A driver for one more core.
+    /// Creates a driver for a new core.
     #[must_use]
     pub fn driver(&self) -> SimDriver {
         SimDriver::new(Rc::clone(&self.shared))
     }
 
-    /// Returns the time.
+    /// Returns the virtual time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.shared.borrow().now
     }
 
-    /// From now on the network behaves like this.
+    /// Sets the faults of the network.
     pub fn set_faults(&self, faults: NetworkFaults) {
         self.shared.borrow_mut().network.set_faults(faults);
     }
 
-    /// From now on cores are this fast.
+    /// Sets the pace of the cores.
     pub fn set_pace(&self, pace: Pace) {
         self.shared.borrow_mut().pace = pace;
     }
 
-    /// Drivers that are made from now on have this memory.
+    /// Sets the memory of drivers created from now on.
     pub fn set_memory(&self, memory: Memory) {
         self.shared.borrow_mut().memory = memory;
     }
 
-    /// A number that all that has happened so far decides: equal runs have equal ones.
+    /// Returns a hash of all events so far: equal in equal runs.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let shared = self.shared.borrow();
@@ -150,10 +150,10 @@ impl World {
         drawn ^ shared.turns.rotate_left(32) ^ shared.now.0 ^ network.bytes.rotate_left(16)
     }
 
-    /// From now on hosts and targets are held to the rules of their transport.
+    /// Checks from now on that hosts and targets follow their transport's rules.
     ///
     /// # Panics
-    /// Later, where one of them breaks a rule.
+    /// Later, when one of them breaks a rule.
     pub fn watch(&self) {
         self.shared.borrow_mut().network.watch();
     }
@@ -164,18 +164,17 @@ impl World {
         self.shared.borrow().network.totals
     }
 
-    /// From now on one send in `one_in` of the host with this driver, or of what it is sent, is
-    /// changed at random.
+    /// Changes one in `one_in` sends to and from this driver's host at random from now on.
     pub fn tell_lies(&self, driver: &SimDriver, lies: Lies, one_in: u64) {
         let network = &mut self.shared.borrow_mut().network;
         network.tell_lies(driver.host(), lies, one_in);
     }
 
-    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so,
-    /// which is asked after every round of turns.
+    /// Runs all actors in an order drawn from the seed, and advances time, until `done`, called
+    /// after every round of turns, returns true.
     ///
     /// # Panics
-    /// If the actors keep acting without time ever moving: that is a loop without an end.
+    /// If the actors keep acting without time advancing: an endless loop.
     pub fn run(
         &self,
         actors: &mut [&mut dyn Actor],
@@ -187,7 +186,7 @@ impl World {
         self.shared.borrow_mut().network.stirred.change_all();
         let mut acted = true;
         loop {
-            // Time alone ends nothing.
+            // Time alone completes nothing.
             if std::mem::take(&mut acted) && done() {
                 return Outcome::Done;
             }
@@ -213,7 +212,7 @@ impl World {
                 if event == next {
                     continue;
                 }
-                // Nothing happens but that the time of some actors comes.
+                // Until then only deadlines of actors are due.
                 agenda.list_due(next);
             }
             self.take_turns(actors, &mut agenda.due);
@@ -221,7 +220,7 @@ impl World {
         }
     }
 
-    /// Lets those act that have something to do, in any order.
+    /// Lets the actors with work take turns, in random order.
     fn take_turns(&self, actors: &mut [&mut dyn Actor], due: &mut [usize]) {
         let now = self.now();
         for place in 0..due.len() {
@@ -232,7 +231,7 @@ impl World {
                 continue;
             }
             if let Some(until) = self.stall(now) {
-                // What wakes it meanwhile finds it awake, and waits as well.
+                // A wake-up during the stall finds it awake, and waits, too.
                 actor.hold(until);
                 continue;
             }
@@ -241,7 +240,7 @@ impl World {
         }
     }
 
-    /// Lets no actor do anything until then.
+    /// Advances time to `until` without any turn.
     pub fn wait_until(&self, until: Time) {
         let mut shared = self.shared.borrow_mut();
         shared.now = shared.now.max(until);
@@ -255,15 +254,15 @@ impl World {
         usize::try_from(number).expect("below a usize")
     }
 
-    /// Returns the time until which an actor that would act now is held up; `None` if it is not.
+    /// Returns the time until which an actor that is due now is stalled; `None` if it is not.
     fn stall(&self, now: Time) -> Option<Time> {
         let Shared { prng, pace, .. } = &mut *self.shared.borrow_mut();
         let stalls = pace.stall_one_in > 0 && prng.chance(1, pace.stall_one_in);
         stalls.then(|| now + Nanos(1 + prng.below(pace.stall_max.0)))
     }
 
-    /// Lists the cores on which something has happened by now. Returns that time, and the time of
-    /// the next event.
+    /// Lists the cores with events due by now. Returns the current time, and the time of the next
+    /// event.
     fn events(&self, stirred: &mut Vec<CoreNumber>) -> (Time, Option<Time>) {
         let Shared { network, now, .. } = &mut *self.shared.borrow_mut();
         let next = network.next_event(*now);
@@ -272,17 +271,17 @@ impl World {
     }
 }
 
-/// The time at which each actor acts, as long as nothing happens to it before.
+/// The time of each actor's next turn without further events.
 struct Agenda {
     at: Vec<Time>,
-    /// Actors by the numbers of their cores, and those without one.
+    /// Actors by core number, then actors without a number.
     of_core: Vec<Option<usize>>,
     others: Vec<usize>,
-    /// Cores on which something has happened.
+    /// Cores that an event has affected.
     stirred: Vec<CoreNumber>,
-    /// Actors that act now, or did.
+    /// Actors that take a turn now, or did.
     due: Vec<usize>,
-    /// No actor has acted yet: all of them look around first.
+    /// No actor has acted yet: all of them are queried first.
     first: bool,
 }
 
@@ -310,8 +309,8 @@ impl Agenda {
         agenda
     }
 
-    /// Looks at the actors that have acted, and at those that something has happened to. Lists
-    /// those that are due; returns when the next one is.
+    /// Queries the actors that have acted, and those that an event has affected. Lists those that
+    /// are due; returns the time of the next turn.
     fn update(&mut self, actors: &[&mut dyn Actor], now: Time) -> Time {
         for &core in &self.stirred {
             if let Some(&Some(index)) = self.of_core.get(core as usize) {
@@ -349,7 +348,7 @@ impl Agenda {
         }
     }
 
-    /// Returns true if asking every actor says the same.
+    /// Returns true if querying every actor gives the same times.
     fn agrees(&self, actors: &[&mut dyn Actor], now: Time) -> bool {
         let mut both = self.at.iter().zip(actors);
         both.all(|(&at, actor)| {

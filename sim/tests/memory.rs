@@ -1,5 +1,5 @@
-//! Memory of whole runs, counted by the allocator: nothing stays when a run has ended, and a target
-//! holds no more after many hosts than after a few.
+//! Memory of whole runs, counted by the allocator: a run frees all its memory at its end, and a
+//! target holds no more after many hosts than after a few.
 
 #![cfg(test)]
 
@@ -15,20 +15,20 @@ use target::{PollGroup, Target};
 
 const NQN: &str = "nqn.2026-11.io.switchyard:sim";
 
-/// Hosts that are there at the same time.
+/// Hosts connected at the same time.
 const HOSTS: u8 = 3;
 
-/// Requests of each.
+/// Requests of each host.
 const REQUESTS: u64 = 300;
 
-/// Bytes that a run holds at a time, at most, for each core of a target and each application of a host:
-/// half as much again as the seed that holds most. Buffers are mappings, which are not counted.
+/// Maximum bytes that a run holds at a time, per core of a target and application of a host: 1.5
+/// times that of the most demanding seed. Buffers are mappings, which are not counted.
 const CORE_BYTES_MAX: u64 = 6 << 20;
 
-/// Visits until every table has the capacity that it keeps.
+/// Visits until every table has its final capacity.
 const WARM_UP: u8 = 3;
 
-/// Counts the allocations of a run with everything in it.
+/// Counts the allocations of a run with all features.
 fn counted(seed: u64) -> AllocationInfo {
     measure(|| {
         run(&Options {
@@ -48,11 +48,11 @@ fn cores(seed: u64) -> u64 {
     (plan.targets * of_each) as u64
 }
 
-/// Targets, hosts, devices, queues between threads: a cycle of `Arc`s, or a command whose memory is
-/// forgotten, would be left over.
+/// A cycle of `Arc`s, or a command whose memory is leaked, would remain: in targets, hosts,
+/// devices, queues between threads.
 #[test]
 fn nothing_stays_of_a_run() {
-    // What is made once and kept for the next run.
+    // State that is created once and kept for the next run.
     counted(0);
     for seed in 0..20 {
         let left = counted(seed);
@@ -100,7 +100,7 @@ fn host(world: &World, address: SocketAddr, number: u8) -> Core<SimDriver, HostC
     Core::new(driver, service, PollPolicy::Never)
 }
 
-/// Hosts come, work and go without a word.
+/// Hosts connect, work and disappear without a shutdown.
 fn visit(
     world: &World,
     (target, core): (&Target, &mut Core<SimDriver, PollGroup>),
@@ -124,7 +124,7 @@ fn visit(
     assert_eq!(world.run(&mut [core], until, empty), Outcome::Done);
 }
 
-/// What a target keeps of hosts that are gone would grow with every one that comes.
+/// State that a target keeps for disconnected hosts would grow with every host.
 #[test]
 fn a_target_holds_no_more_after_many_hosts() {
     let world = World::new(5, NetworkFaults::CALM);
@@ -136,7 +136,7 @@ fn a_target_holds_no_more_after_many_hosts() {
             left += counted.count_current;
         }
     }
-    // The world's own tables of connections grow; each is one allocation, whatever its size.
+    // The world's own tables of connections grow; each is one allocation of any size.
     assert!(
         left <= 8,
         "{left} allocations are left of hosts that are gone"

@@ -1,4 +1,4 @@
-//! A thread that accepts clients of a front end.
+//! The accept thread of a front end.
 
 use crate::FrontendError;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Pause after the kernel had no descriptor or no memory for a connection.
+/// Pause after `accept` failed because the kernel was out of descriptors or memory.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
-/// The thread; ended when dropped.
+/// The accept thread; dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     /// Closed to end the thread.
@@ -39,7 +39,7 @@ impl Drop for Acceptor {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
-            // It has said so if it panicked.
+            // A panic has already been logged.
             let _ = thread.join();
         }
     }
@@ -48,21 +48,21 @@ impl Drop for Acceptor {
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// The server ends.
+    /// The server shuts down.
     End,
-    /// The socket has something.
+    /// The socket is readable.
     Socket,
-    /// The time is up.
+    /// The timeout expired.
     Time,
 }
 
-/// Waits until the other end of `end` is closed, the socket has something, or the time is up; without
-/// a time as long as it takes.
+/// Waits until the other end of `end` is closed, the socket is readable, or `time` has passed.
+/// Without `time` there is no timeout.
 pub(crate) fn wait(end: &UnixStream, socket: Option<&impl AsFd>, time: Option<Duration>) -> Woken {
     let mut ready = vec![PollFd::new(end, PollFlags::IN)];
     ready.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
     let time = time.map(|time| time.try_into().expect("a short time"));
-    // A signal ends the wait early, and the caller comes back.
+    // A signal ends the wait early; the caller then waits again.
     if poll(&mut ready, time.as_ref()).is_err() {
         return Woken::Time;
     }
@@ -73,8 +73,8 @@ pub(crate) fn wait(end: &UnixStream, socket: Option<&impl AsFd>, time: Option<Du
     }
 }
 
-/// Pauses, for as long as the kernel may have no descriptor or memory. Returns true if the server
-/// ends.
+/// Waits for `time` while the kernel is out of descriptors or memory. Returns true if the server
+/// shuts down meanwhile.
 pub(crate) fn pause(end: &UnixStream, time: Duration) -> bool {
     wait(end, None::<&Socket>, Some(time)) == Woken::End
 }

@@ -26,7 +26,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// Reads HOST:PORT.
+    /// Parses `HOST:PORT`.
     fn from_str(text: &str) -> Result<Self, String> {
         let resolved = reactor::address::parse(text)
             .ok()

@@ -1,19 +1,19 @@
-//! The life of a device's caches in which the writes of a client were acknowledged, as it outlives
-//! the front end that served the client.
+//! The life of a device's caches that held a client's acknowledged writes. It is recorded so that
+//! the next front end can detect a loss after taking the client over.
 
 use crate::KnownLosses;
 use block::{CacheLife, Device};
 
-/// The mark that a front end of an earlier version left: none.
+/// Mark left by a front end of an earlier version, which recorded none.
 pub(crate) const ABSENT: u32 = 0;
 
-/// The mark of a device that loses nothing before the machine ends.
+/// Mark of a device that loses nothing until the machine goes down.
 const MACHINE: u32 = 1;
 
-/// The mark of a device that does not tell its lives apart.
+/// Mark of a device that cannot identify its cache lives.
 const UNKNOWN: u32 = 2;
 
-/// Returns the mark of the life of a device's caches at present, for the next front end.
+/// Returns the mark of the device's current cache life, for the next front end.
 pub(crate) fn mark(device: &dyn Device) -> u32 {
     match device.cache_life() {
         CacheLife::Machine => MACHINE,
@@ -25,10 +25,10 @@ pub(crate) fn mark(device: &dyn Device) -> u32 {
     }
 }
 
-/// Takes a client over from a front end that is gone, and that left this mark: its next Flush fails
-/// if what it has not flushed may be lost.
+/// Takes a client over from an ended front end that left the mark `left`. The client's next Flush
+/// fails if its unflushed writes may be lost.
 pub(crate) fn take_over(device: &dyn Device, left: u32, client: &KnownLosses) {
-    // First: with a life that ends from here on, the device counts a loss.
+    // First, so that the device counts a loss for any life that ends from here on.
     device.inherit_writes();
     let lives = match mark(device) {
         MACHINE => matches!(left, MACHINE | ABSENT),

@@ -1,21 +1,21 @@
-//! The channel of one class of a core's requests.
+//! The channel of one class on a core.
 
 use block::{BlockError, Channel, Request, Submit};
 use reactor::Context;
 use std::collections::VecDeque;
 
-/// The way to the device for one class.
+/// The channel to the device for one class.
 #[derive(Debug)]
 pub(crate) struct ClassChannel {
     pub(crate) channel: Box<dyn Channel>,
-    /// Pieces that wait for room in the channel.
+    /// Pieces waiting for room in the channel.
     pub(crate) unsent: VecDeque<Request>,
-    /// Pieces in the channel.
+    /// Number of pieces in the channel.
     pub(crate) in_flight: usize,
     pub(crate) submitted: bool,
 }
 
-/// Stands for the channel of a class that shares that of another one.
+/// Placeholder of a class that shares another class's channel.
 #[derive(Debug)]
 pub(crate) struct NoChannel;
 

@@ -8,16 +8,16 @@ use switch::Class;
 pub enum ClassChoice {
     /// All requests have this class.
     Fixed(Class),
-    /// The I/O priority of the thread that asks: real-time is `Latency`, everything else
-    /// `Throughput` (`ionice -c 1`). A FUSE request names its thread, and a change counts within
-    /// [`CLASS_AGE`](crate::fuse::limits::CLASS_AGE); a virtio-blk request carries the priority
-    /// itself. Requests of the kernel's own threads, such as the write-back of a memory mapping,
-    /// have the default class.
+    /// The I/O priority of the submitting thread: real-time is `Latency`, everything else
+    /// `Throughput` (`ionice -c 1`). A FUSE request identifies its thread, and a change applies
+    /// within [`CLASS_AGE`](crate::fuse::limits::CLASS_AGE). A virtio-blk request carries the
+    /// priority itself. Requests of kernel threads, such as write-back of a memory mapping, have
+    /// the default class.
     ByIoPriority,
 }
 
 impl ClassChoice {
-    /// The name of the rule: that of the class, or `auto`.
+    /// The name of the rule: the class name, or `auto`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl ClassChoice {
 impl FromStr for ClassChoice {
     type Err = String;
 
-    /// Reads a class, or `auto`.
+    /// Parses a class name, or `auto`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "auto" {
             return Ok(Self::ByIoPriority);

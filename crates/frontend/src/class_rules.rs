@@ -1,30 +1,29 @@
-//! Rules that give requests a class by their process, size and depth.
+//! Rules that assign requests a class by process, size and depth.
 
 use std::sync::Arc;
 use switch::Class;
 
-/// A rule: requests that meet all of its conditions have its class. A condition that is `None`
-/// holds for every request.
+/// A rule: requests that match all its conditions get its class. `None` matches every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassRule {
-    /// Beginning of the path of the process's control group (version 2), such as
-    /// `/system.slice/postgresql`.
+    /// Path prefix of the process's control group (version 2), such as `/system.slice/postgresql`.
     pub cgroup: Option<String>,
-    /// Name of the process, as in `/proc/PID/comm`: 15 bytes at most.
+    /// Name of the process, as in `/proc/PID/comm`: at most 15 bytes.
     pub command: Option<String>,
-    /// Number of the user that the process uses files as.
+    /// File system user ID of the process.
     pub user: Option<u32>,
-    /// The most bytes of data; a request without data has 0.
+    /// Largest data size in bytes; a request without data has 0.
     pub max_bytes: Option<u64>,
-    /// The most requests under way, this one included: of the mount (FUSE), the connection (NBD) or
-    /// the queue (vhost-user, ublk).
+    /// Largest number of outstanding requests, this one included: of the mount (FUSE), the
+    /// connection (NBD) or the queue (vhost-user, ublk).
     pub max_depth: Option<usize>,
     /// Class of the requests.
     pub class: Class,
 }
 
 impl ClassRule {
-    /// Returns true if the rule asks for a property of the process, which a front end has to know.
+    /// Returns true if the rule has a condition on the process, which the front end must then
+    /// identify.
     #[must_use]
     pub const fn names_process(&self) -> bool {
         self.cgroup.is_some() || self.command.is_some() || self.user.is_some()
@@ -49,7 +48,7 @@ impl ClassRule {
     }
 }
 
-/// Properties of a process, as far as they are known.
+/// Properties of a process; `None` where unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) cgroup: Option<String>,
@@ -57,13 +56,13 @@ pub(crate) struct Process {
     pub(crate) user: Option<u32>,
 }
 
-/// Rules in order: the first that matches counts. Without rules the front end's choice of a class
-/// holds. Cheap to clone.
+/// Rules in order; the first match applies. Without a match the front end's
+/// [`ClassChoice`](super::ClassChoice) applies. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassRules(Arc<[ClassRule]>);
 
 impl ClassRules {
-    /// Creates the list of these rules.
+    /// Creates the list.
     #[must_use]
     pub fn new(rules: Vec<ClassRule>) -> Self {
         Self(rules.into())
@@ -83,13 +82,13 @@ impl ClassRules {
         self.0.iter().any(|rule| rule.command.is_some())
     }
 
-    /// Returns the part of the rules that is left for requests of `process`.
+    /// Returns the remaining size and depth rules for requests of `process`.
     pub(crate) fn of(&self, process: &Process) -> SizeRules {
         let admitting = self.0.iter().filter(|rule| rule.admits(process));
         SizeRules(admitting.map(ClassRule::sizes).collect())
     }
 
-    /// Returns the part of the rules that is left for requests of an unknown process.
+    /// Returns the remaining size and depth rules for requests of an unknown process.
     pub(crate) fn of_unknown(&self) -> SizeRules {
         self.of(&Process::default())
     }
@@ -102,12 +101,12 @@ struct SizeRule {
     class: Class,
 }
 
-/// Rules over the size and the depth of a request.
+/// Rules on the size and depth of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SizeRules(Vec<SizeRule>);
 
 impl SizeRules {
-    /// Returns the class of a request by the first rule that matches, if one does.
+    /// Returns the class from the first matching rule, or `None`.
     pub(crate) fn class(&self, bytes: u64, depth: usize) -> Option<Class> {
         let mut rules = self.0.iter();
         let found = rules.find(|rule| bytes <= rule.max_bytes && depth <= rule.max_depth);

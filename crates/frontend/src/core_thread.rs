@@ -1,4 +1,4 @@
-//! Cores of a front end: a thread each, with a ring of its own.
+//! Cores of a front end: one thread each, with its own ring.
 
 use crate::device_io::connect;
 use crate::error::FrontendError;
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use switch::PerClass;
 
-/// Makes the driver of the calling thread, which stays on `core` from now on if there is one.
+/// Creates the driver of the calling thread, which is pinned to `core` if there is one.
 pub(crate) fn driver(
     core: Option<CoreId>,
     options: &DriverOptions,
@@ -28,17 +28,18 @@ pub(crate) fn driver(
     UringDriver::new(options).map_err(|error| FrontendError::Option(format!("io_uring: {error}")))
 }
 
-/// Makes the calling thread one of which memory is not made free by writing to a device, which may be
-/// the one that it serves: a block device of ublk, or one over NBD or a file of FUSE. Without the
-/// right to it (`CAP_SYS_RESOURCE`) nothing changes.
+/// Marks the calling thread so that its memory allocations never wait for a write to a block
+/// device, which may be the one it serves (ublk, NBD, or a file of FUSE). Without
+/// `CAP_SYS_RESOURCE` nothing changes.
 pub(crate) fn flush_io() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
-/// Returns the places of a server's threads: its processors, or one that the kernel chooses.
+/// Returns the placement of a server's threads: the given processors, or one chosen by the kernel
+/// (`None`).
 ///
 /// # Errors
-/// A processor that may not be used.
+/// A processor that the process may not use.
 pub(crate) fn places(cores: &[CoreId]) -> Result<Vec<Option<CoreId>>, FrontendError> {
     placement::check_allowed(cores).map_err(|error| FrontendError::Option(error.to_string()))?;
     if cores.is_empty() {
@@ -47,26 +48,26 @@ pub(crate) fn places(cores: &[CoreId]) -> Result<Vec<Option<CoreId>>, FrontendEr
     Ok(cores.iter().copied().map(Some).collect())
 }
 
-/// Passes that one turn makes at most, so that other parts of the core get on.
+/// Maximum passes per turn, so that the other work of the core gets its share.
 const PASSES_MAX: usize = 4;
 
-/// Makes passes over the work of a core until one makes no progress. Returns true if there may be
-/// more to do, as the last one of the turn made some.
+/// Runs passes over a core's work until one makes no progress, or [`PASSES_MAX`] are done. Returns
+/// true if the last pass made progress, so that more work may remain.
 pub(crate) fn passes(mut pass: impl FnMut() -> bool) -> bool {
     (0..PASSES_MAX).all(|_| pass())
 }
 
-/// A question whether a thread takes messages: the thread answers by dropping it.
+/// A probe whether a thread still handles messages: the thread replies by dropping it.
 #[derive(Clone, Debug)]
 pub struct Ping(
-    /// Dropped with it, which the owner of the other end sees.
+    /// Dropped with the probe, which the other end detects.
     #[expect(dead_code, reason = "it is there to be dropped")]
     mpsc::Sender<()>,
 );
 
 impl Ping {
-    /// Makes a question to any number of threads. [`Pinged::wait`] waits for the answers once the
-    /// question itself was dropped.
+    /// Creates a probe for any number of threads. [`Pinged::wait`] waits for the replies once the
+    /// probe itself was dropped.
     #[must_use]
     pub fn new() -> (Self, Pinged) {
         let (sender, receiver) = mpsc::channel();
@@ -79,14 +80,14 @@ impl Ping {
 pub struct Pinged(mpsc::Receiver<()>);
 
 impl Pinged {
-    /// Waits for at most `time`. Returns true if all threads have answered, or have ended.
+    /// Waits for at most `time`. Returns true if all threads have replied or ended.
     #[must_use]
     pub fn wait(self, time: Duration) -> bool {
         self.0.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
-/// The cores of a server. `M` is the message to one.
+/// The cores of a server. `M` is the message type.
 #[derive(Debug)]
 pub(crate) struct Cores<M> {
     senders: Vec<MailboxSender<M>>,
@@ -95,7 +96,7 @@ pub(crate) struct Cores<M> {
 }
 
 impl<M: Send + 'static> Cores<M> {
-    /// No core.
+    /// Creates an empty list.
     pub(crate) const fn new() -> Self {
         Self {
             senders: Vec::new(),
@@ -104,9 +105,9 @@ impl<M: Send + 'static> Cores<M> {
         }
     }
 
-    /// Starts the thread of another one, as [`start_core`] does. A ring that breaks ends the process:
-    /// the requests of clients would wait for ever, and the next process goes on with them where the
-    /// interface can.
+    /// Starts the thread of one more core, as [`start_core`] does. A broken ring ends the process:
+    /// clients' requests would otherwise wait for ever, and the next process continues them where
+    /// the interface allows it.
     pub(crate) fn start<S, E>(
         &mut self,
         name: &'static str,
@@ -130,8 +131,8 @@ impl<M: Send + 'static> Cores<M> {
         Ok(())
     }
 
-    /// Starts the thread of another one, which has `sockets` sockets and requests for `devices`: the
-    /// service is made with these, and with the namespace of its own operations.
+    /// Starts the thread of one more core, with `sockets` sockets and requests for `devices`. The
+    /// service is created with these and with its own operation namespace.
     pub(crate) fn serve<S, T>(
         &mut self,
         name: &'static str,
@@ -158,33 +159,33 @@ impl<M: Send + 'static> Cores<M> {
         self.start(name, open)
     }
 
-    /// The ways to them.
+    /// The senders to the cores' mailboxes.
     pub(crate) fn senders(&self) -> &[MailboxSender<M>] {
         &self.senders
     }
 
-    /// Sends each of them a message.
+    /// Sends a message to each core.
     pub(crate) fn tell(&self, message: impl Fn() -> M) {
         for sender in &self.senders {
-            // A few for each core.
+            // Never blocks: each core gets few messages.
             sender.send_always(message());
         }
     }
 
-    /// Returns the counts of requests since the start, by class.
+    /// Returns the request counts since the start, by class.
     pub(crate) fn counts(&self) -> PerClass<IoCounts> {
         IoCounters::total(&self.counters)
     }
 
-    /// Returns true if all have ended.
+    /// Returns true if all cores have ended.
     pub(crate) fn have_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until all have ended.
+    /// Waits until all cores have ended.
     pub(crate) fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A core that panicked has said so.
+            // A panic has already been logged.
             let _ = thread.join();
         }
         self.senders.clear();

@@ -1,7 +1,7 @@
-//! The requests of a front end on one core: ranges of bytes in, completions out.
+//! The requests of a front end on one core: byte ranges in, completions out.
 //!
-//! A request of an interface may be larger than one of a device: it is carried out in pieces, and
-//! complete when all of them are. Its memory is taken as a whole before it begins, so requests that
+//! A front end's request may be larger than the device accepts: it is split into pieces and
+//! completes when all pieces have. All its memory is allocated before it begins, so requests that
 //! wait for memory hold none.
 
 use crate::class_channel::{ClassChannel, NoChannel};
@@ -17,68 +17,68 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
 
-/// The end of a request.
+/// A finished request.
 #[derive(Debug)]
 pub struct Finished<T> {
-    /// The front end's name for the request.
+    /// The front end's identifier of the request.
     pub owner: T,
-    /// The result: of several errors, the first.
+    /// The result: the first error, if several pieces failed.
     pub result: Result<(), BlockError>,
-    /// The memory that the request came with, in order.
+    /// The memory that was passed with the request, in order.
     pub data: Vec<IoSlice>,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Pending<T> {
     owner: T,
     class: Class,
     operation: Operation,
-    /// Of a Flush: its client, and the losses that it knew of at that time.
+    /// Of a Flush: its client, and the client's loss count at submission.
     flush: Option<(KnownLosses, u32)>,
     bytes: u64,
     result: Result<(), BlockError>,
     pieces: usize,
-    /// Pieces that are not complete.
+    /// Number of pieces that are not complete.
     left: usize,
-    /// The memory of each piece that is complete.
+    /// The memory of each complete piece.
     data: Vec<Option<IoSlice>>,
 }
 
-/// The requests of one core. `T` is the front end's name for a request.
+/// The requests of one core. `T` is the front end's identifier of a request.
 #[derive(Debug)]
 pub struct DeviceIo<T> {
     device: Arc<dyn Device>,
     capabilities: Capabilities,
-    /// The most bytes of one piece.
+    /// Maximum bytes of one piece.
     piece_bytes: usize,
     channels: PerClass<ClassChannel>,
-    /// The class with the channel that carries the requests of a class.
+    /// For each class, the class whose channel carries its requests.
     ways: PerClass<Class>,
     requests: Slab<Pending<T>>,
     requests_max: usize,
     finished: PerClass<VecDeque<Finished<T>>>,
-    /// Vectors without content, for reuse.
+    /// Empty vectors for reuse.
     spare: Vec<Vec<IoSlice>>,
     spare_data: Vec<Vec<Option<IoSlice>>>,
     closing: bool,
     counters: Arc<IoCounters>,
-    /// Class of a request that waits for memory, and bytes of the buffers that it lacks.
+    /// Class of the request that waits for memory, and the bytes of buffers it lacks.
     reserved: Option<(Class, usize)>,
-    /// The losses that are known where all of the core is one client.
+    /// The known losses if the whole core serves a single client.
     losses: KnownLosses,
 }
 
-/// Vectors that are kept for reuse.
+/// Maximum number of vectors kept for reuse.
 const SPARE_MAX: usize = 1024;
 
 impl<T> DeviceIo<T> {
-    /// Opens the devices on the calling core, one for each class, which are ways to the same
-    /// blocks; for at most `requests` requests at a time. All classes share the channel of the
-    /// default class where the target grants no further queue.
+    /// Opens the devices on the calling core: one for each class, all of them paths to the same
+    /// blocks, for at most `requests` requests at a time. All classes share the default class's
+    /// channel if the target grants no further queue.
     ///
-    /// # Errors
-    /// What a device answers; [`DeviceError::Invalid`] for one of more than [`DEVICE_BYTES_MAX`].
+    /// # Errors The device's error; [`DeviceError::Invalid`] if it is larger than
+    /// [`DEVICE_BYTES_MAX`].
     pub fn open(
         devices: &PerClass<Arc<dyn Device>>,
         requests: usize,
@@ -139,15 +139,14 @@ impl<T> DeviceIo<T> {
         })
     }
 
-    /// The same; all Flushes are this client's, which other cores may serve as well.
+    /// Assigns all Flushes to `client`, which other cores may serve as well.
     #[must_use]
     pub fn for_client(mut self, client: &KnownLosses) -> Self {
         self.losses = client.clone();
         self
     }
 
-    /// Size and block size of the device at present, as far as clients can use it: at most
-    /// [`DEVICE_BYTES_MAX`].
+    /// Current size and block size of the device as clients see them: at most [`DEVICE_BYTES_MAX`].
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         served(&*self.device)
@@ -159,41 +158,41 @@ impl<T> DeviceIo<T> {
         self.capabilities
     }
 
-    /// Returns the most bytes of one piece of a request's memory.
+    /// Returns the maximum bytes of one piece of a request's memory.
     #[must_use]
     pub const fn piece_bytes(&self) -> usize {
         self.piece_bytes
     }
 
-    /// Counters of its requests.
+    /// Counters of the core's requests.
     #[must_use]
     pub const fn counters(&self) -> &Arc<IoCounters> {
         &self.counters
     }
 
-    /// Returns true if as many requests are under way as may be. A request that was begun before,
-    /// and of which the data arrives only now, may still be [submitted](Self::submit): there is
-    /// room for [`CORE_REQUESTS_RESERVE`] of them.
+    /// Returns true if the limit of outstanding requests is reached. A request that began earlier
+    /// and whose data arrives only now may still be [submitted](Self::submit):
+    /// [`CORE_REQUESTS_RESERVE`] entries are kept for these.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.under_way() >= self.requests_max
     }
 
-    /// Requests that were not handed out as finished.
+    /// Number of requests that [`finished`](Self::finished) has not returned yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
         let finished = self.finished.iter().map(|(_, queue)| queue.len());
         self.requests.len() + finished.sum::<usize>()
     }
 
-    /// Returns true if finished requests wait to be [handed out](Self::finished).
+    /// Returns true if [`finished`](Self::finished) has requests to return.
     #[must_use]
     pub fn has_finished(&self) -> bool {
         self.finished.iter().any(|(_, queue)| !queue.is_empty())
     }
 
-    /// Takes memory for `bytes` bytes of a request's data, in pieces; `None` where that much is not
-    /// free at present. The content is whatever it was.
+    /// Allocates memory for `bytes` bytes of a request's data, in pieces; `None` if not enough is
+    /// free. The content is undefined.
     pub fn memory(
         &mut self,
         class: Class,
@@ -226,9 +225,10 @@ impl<T> DeviceIo<T> {
         Some(data)
     }
 
-    /// Keeps [memory](Self::memory) for a request of which not all is free, until
-    /// [`release`](Self::release): what comes free goes to no other request of its class, or of one
-    /// after it, that takes buffers of this size. The first request of the first class counts.
+    /// Reserves [memory](Self::memory) for a request that lacks some of it, until
+    /// [`release`](Self::release): freed buffers of its size are then withheld from every other
+    /// request of its class or of a later class. Only the first request of the first class
+    /// reserves.
     pub fn reserve(&mut self, class: Class, bytes: usize, cx: &Context<'_>) {
         let is_before = |(first, _): (Class, usize)| class.index() < first.index();
         if self.reserved.is_none_or(is_before) {
@@ -236,19 +236,19 @@ impl<T> DeviceIo<T> {
         }
     }
 
-    /// Keeps memory for no request. Those that wait try again, first that which waits the longest.
+    /// Ends the reservation. Waiting requests try again, the oldest first.
     pub fn release(&mut self) {
         self.reserved = None;
     }
 
-    /// Bytes of the buffers that a request takes.
+    /// Bytes of the buffers that a request occupies.
     fn buffer_bytes(&self, bytes: usize, cx: &Context<'_>) -> usize {
         let piece = bytes.min(self.piece_bytes);
         let mut sizes = cx.driver.buffers().usage().map(|(size, ..)| size);
         sizes.find(|&size| size >= piece).unwrap_or(piece)
     }
 
-    /// Takes memory of a finished request back.
+    /// Frees the memory of a finished request.
     pub fn recycle(&mut self, mut data: Vec<IoSlice>) {
         data.clear();
         if self.spare.len() < SPARE_MAX {
@@ -256,7 +256,7 @@ impl<T> DeviceIo<T> {
         }
     }
 
-    /// A client that begins now.
+    /// Returns a new client of the device.
     #[must_use]
     pub fn client(&self) -> KnownLosses {
         KnownLosses::of(&*self.device)
@@ -271,13 +271,13 @@ impl<T> DeviceIo<T> {
         self.begin((class, Operation::Flush, flush), (0, 0), Vec::new(), owner);
     }
 
-    /// Begins a request over `bytes` bytes from `offset` on; `data` is the [memory](Self::memory) of
-    /// an operation that has data, and empty for others. Its end is
-    /// [handed out](Self::finished), also that of a request that is refused: ranges that are not whole
-    /// blocks are [`BlockError::Malformed`].
+    /// Begins a request for `bytes` bytes at `offset`; `data` is the [memory](Self::memory) of an
+    /// operation with data, and empty otherwise. Every request, including a refused one, is
+    /// returned by [`finished`](Self::finished). Ranges that are not whole blocks are
+    /// [`BlockError::Malformed`].
     ///
-    /// # Panics
-    /// When it is [full](Self::is_full) and the reserve is used up, too: ask before a request begins.
+    /// # Panics If it is [full](Self::is_full) and the reserve is used up: check before a request
+    /// begins.
     pub fn submit(
         &mut self,
         class: Class,
@@ -363,7 +363,7 @@ impl<T> DeviceIo<T> {
         (pending.pieces, pending.left) = (count, count);
     }
 
-    /// Refuses what cannot be cut into pieces.
+    /// Checks that a request can be split into pieces.
     fn check(
         &self,
         operation: Operation,
@@ -400,8 +400,7 @@ impl<T> DeviceIo<T> {
         Ok(())
     }
 
-    /// Passes a completed operation of the driver's on to its channel; returns it where it belongs
-    /// to none.
+    /// Passes a completed driver operation to its channel; returns it if it belongs to none.
     pub fn apply(
         &mut self,
         completion: reactor::Completion,
@@ -418,8 +417,8 @@ impl<T> DeviceIo<T> {
         Some(completion)
     }
 
-    /// Sends what can be sent, and takes what is complete. Runs once each turn of the core, after
-    /// the turn's requests.
+    /// Sends pieces and takes completions. Runs once in each turn of the core, after the turn's
+    /// requests.
     pub fn turn(&mut self, cx: &mut Context<'_>) {
         for class in Class::ALL {
             let channel = &mut self.channels[class].channel;
@@ -465,7 +464,7 @@ impl<T> DeviceIo<T> {
         assert!(pending.left > 0, "a piece ends once");
         pending.left -= 1;
         let result = match &pending.flush {
-            // The channel tells of the completion that was taken last.
+            // The channel reports the losses as of the completion taken last.
             Some((client, known)) => {
                 let way = self.ways[pending.class];
                 let losses = self.channels[way].channel.losses();
@@ -498,26 +497,26 @@ impl<T> DeviceIo<T> {
         }
     }
 
-    /// Takes the next request that is finished, of the first class that has any.
+    /// Returns the next finished request, of the first class that has one.
     pub fn finished(&mut self) -> Option<Finished<T>> {
         let mut classes = Class::ALL.into_iter();
         classes.find_map(|class| self.finished_of(class))
     }
 
-    /// Takes the next request of this class that is finished.
+    /// Returns the next finished request of this class.
     pub fn finished_of(&mut self, class: Class) -> Option<Finished<T>> {
         self.finished[class].pop_front()
     }
 
-    /// The names of the requests that were not handed out as finished.
+    /// The identifiers of the requests that [`finished`](Self::finished) has not returned yet.
     pub fn owners(&self) -> impl Iterator<Item = &T> {
         let finished = self.finished.iter().flat_map(|(_, queue)| queue);
         let requests = self.requests.iter().map(|(_, pending)| &pending.owner);
         requests.chain(finished.map(|finished| &finished.owner))
     }
 
-    /// Gives a request up: pieces that were not sent end as [`BlockError::Aborted`], and so do
-    /// others where the channel can [give them up](Channel::cancel).
+    /// Cancels a request: unsent pieces end as [`BlockError::Aborted`], and so do sent pieces if
+    /// the channel can [cancel](Channel::cancel) them.
     pub fn cancel(&mut self, is_it: impl Fn(&T) -> bool, cx: &mut Context<'_>) {
         let found = self.requests.iter().find_map(|(key, pending)| {
             is_it(&pending.owner).then_some((key, pending.class, pending.pieces))
@@ -542,7 +541,7 @@ impl<T> DeviceIo<T> {
         }
     }
 
-    /// Returns the time at which [`turn`](Self::turn) has to run at the latest.
+    /// Returns the latest time for the next [`turn`](Self::turn).
     #[must_use]
     pub fn deadline(&self) -> Time {
         if self.has_finished() {
@@ -552,7 +551,7 @@ impl<T> DeviceIo<T> {
         let due = channels.map(|entry| {
             let idle = entry.in_flight == 0 && !entry.unsent.is_empty();
             if idle {
-                // Nothing under way would make the core come back to it.
+                // No outstanding operation would wake the core for this work.
                 Time::ZERO
             } else {
                 entry.channel.deadline()
@@ -561,8 +560,8 @@ impl<T> DeviceIo<T> {
         due.min().unwrap_or(Time::NEVER)
     }
 
-    /// Begins to close the channels: requests under way end, aborted where need be, and later ones
-    /// are refused.
+    /// Begins to close the channels: outstanding requests end, aborted where necessary, and later
+    /// requests are refused.
     pub fn close(&mut self, cx: &mut Context<'_>) {
         self.closing = true;
         for class in Class::ALL {

@@ -1,10 +1,10 @@
-//! Error numbers of the kernel for errors of a device: one table for all front ends.
+//! Kernel error numbers for device errors: one table for all front ends.
 
 use block::BlockError;
 use rustix::io::Errno;
 
-/// Returns the error number that an application gets for a request that failed with `error`: what a
-/// block device of the kernel's would answer.
+/// Returns the error number that an application gets for a request that failed with `error`: the
+/// one that a block device of the kernel would return.
 #[must_use]
 pub const fn errno_of(error: BlockError) -> Errno {
     match error {

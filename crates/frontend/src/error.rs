@@ -4,26 +4,26 @@ use block::DeviceError;
 use rustix::io::Errno;
 use std::io;
 
-/// The reason for which a front end cannot serve.
+/// Why a front end cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
-    /// The options ask for what cannot be.
+    /// The options are invalid.
     #[error("{0}")]
     Option(String),
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}; {}", listen_remedy(source))]
     Listen {
         /// The address.
         address: String,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The machine refuses something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Machine {
-        /// The attempt.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The device cannot be opened.
@@ -31,7 +31,7 @@ pub enum FrontendError {
     Device(#[from] DeviceError),
 }
 
-/// Returns the remedy for an address that cannot be listened on.
+/// Returns the remedy for a failure to listen on an address.
 fn listen_remedy(error: &io::Error) -> &'static str {
     if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error) {
         return "raise the limit of open files with `ulimit -n` or LimitNOFILE= in the service's unit";
@@ -59,7 +59,7 @@ impl FrontendError {
 mod tests {
     use super::*;
 
-    /// Another address would not help.
+    /// A lack of resources must not suggest another address.
     #[test]
     fn a_process_without_a_file_descriptor_is_told_to_raise_the_limit() {
         let error = FrontendError::Listen {

@@ -1,4 +1,4 @@
-//! Counters of the requests that front ends hand to a device.
+//! Counters of the requests that front ends submit to a device.
 
 use block::{IoCounts, Operation};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ struct ClassCounters {
     errors: AtomicU64,
 }
 
-/// Counters of one core. Its thread alone writes them, any thread may read them; the alignment
-/// keeps them on cache lines of their own.
+/// Counters of one core. Only its thread writes them, any thread may read them. The alignment gives
+/// them cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct IoCounters {
@@ -25,13 +25,13 @@ pub struct IoCounters {
 }
 
 impl IoCounters {
-    /// Counts a request that begins. For the core's thread alone, as [`finish`](Self::finish).
+    /// Counts a request that begins. Only for the core's thread, as [`finish`](Self::finish).
     pub(crate) fn begin(&self, class: Class) {
         add(&self.classes[class].begun, 1);
     }
 
-    /// Counts a finished request of `bytes` bytes. Only the core's thread may call it: two callers
-    /// at once would lose counts.
+    /// Counts a finished request of `bytes` bytes. Only the core's thread may call it: concurrent
+    /// callers would lose counts.
     pub(crate) fn finish(&self, class: Class, operation: Operation, bytes: u64, succeeded: bool) {
         let counters = &self.classes[class];
         let (requests, data) = match operation {
@@ -70,7 +70,7 @@ impl IoCounters {
     }
 }
 
-/// Adds to a counter with one writer, without a locked instruction.
+/// Adds to a counter that has a single writer, without a locked instruction.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }

@@ -1,9 +1,9 @@
 //! Front ends: interfaces through which unmodified applications use a device.
 //!
-//! A front end translates the requests of its interface for a [`block::Device`] and decides nothing
-//! else. Each of its cores runs one [`reactor::Service`] with a [`DeviceIo`]: channels to the device,
-//! one for each class, opened on the front end's own thread, which therefore sends and receives for
-//! a remote namespace itself.
+//! A front end translates requests of its interface into requests of a [`block::Device`], and
+//! decides nothing else. Each of its cores runs one [`reactor::Service`] with a [`DeviceIo`], which
+//! holds channels to the device, one per class. The channels are opened on the front end's own
+//! thread, so that thread itself sends and receives for a remote namespace.
 
 mod acceptor;
 mod address;

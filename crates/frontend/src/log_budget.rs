@@ -1,11 +1,11 @@
-//! Bounds what clients and guests can make a server log.
+//! A limit on the log lines that clients and guests can cause.
 
 use crate::limits::{LOG_LINES_MAX, LOG_PERIOD};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines that the peers of a server may still cause. A line that a peer can repeat asks it first, at
-/// every level but TRACE.
+/// Log lines that the peers of a server may still cause. Every line that a peer can repeat checks
+/// it first, at every level but TRACE.
 #[derive(Debug)]
 pub(crate) struct LogBudget {
     began: Instant,
@@ -14,7 +14,7 @@ pub(crate) struct LogBudget {
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// The period's number.
+    /// Number of the current period.
     period: u128,
     used: u32,
     suppressed: u64,
@@ -30,14 +30,15 @@ impl Default for LogBudget {
 }
 
 impl LogBudget {
-    /// Returns the number of lines that were not logged since the last one, if one may be logged now.
+    /// Returns the number of suppressed lines since the last logged one if a line may be logged
+    /// now.
     pub(crate) fn allow(&self) -> Option<u64> {
         self.allow_after(self.began.elapsed())
     }
 
-    /// The same at a time after the beginning.
+    /// [`allow`](Self::allow) at `time` after the start.
     fn allow_after(&self, time: Duration) -> Option<u64> {
-        // Numbers change one at a time, so a poisoned lock is as good.
+        // Each count is valid by itself, so a poisoned lock does no harm.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let period = time.as_nanos() / Duration::from(LOG_PERIOD).as_nanos();
         if period != lines.period {

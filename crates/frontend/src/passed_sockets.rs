@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The first descriptor that is passed (`SD_LISTEN_FDS_START`).
 const FIRST: usize = 3;
 
-/// The sockets of the process.
+/// The passed sockets of the process.
 static PASSED: Mutex<Vec<Arc<Socket>>> = Mutex::new(Vec::new());
 
-/// Takes the sockets that `LISTEN_FDS` counts if `LISTEN_PID` is this process, and removes both
-/// variables. To be called before the process has a second thread.
+/// Takes the number of sockets in `LISTEN_FDS` if `LISTEN_PID` is this process, and removes both
+/// variables. Call it before the process has a second thread.
 ///
 /// # Errors
-/// A descriptor that is no listening stream socket.
+/// A descriptor that is not a listening stream socket.
 pub fn take() -> Result<(), FrontendError> {
-    // Without the variable, listenfd would take them, too.
+    // Without the variable, listenfd would take the sockets of another process, too.
     let meant = std::env::var("LISTEN_PID").ok();
     if meant.and_then(|pid| pid.parse().ok()) != Some(std::process::id()) {
         return Ok(());
@@ -41,7 +41,7 @@ pub fn take() -> Result<(), FrontendError> {
     Ok(())
 }
 
-/// Takes the descriptor with this index, which is then closed in programs that the process starts.
+/// Takes the descriptor with this index and sets close-on-exec.
 fn listener(given: &mut ListenFd, index: usize) -> io::Result<Socket> {
     let socket = match given.take_unix_listener(index) {
         Ok(listener) => listener.map(Socket::from),
@@ -56,7 +56,7 @@ fn listener(given: &mut ListenFd, index: usize) -> io::Result<Socket> {
 /// Checks that each passed socket has one of these addresses.
 ///
 /// # Errors
-/// A socket that no server would listen on.
+/// A socket that no server would use.
 pub fn check_used(addresses: &[Address]) -> Result<(), FrontendError> {
     for (socket, number) in passed().iter().zip(FIRST..) {
         if !addresses.iter().any(|address| is_at(socket, address)) {
@@ -73,13 +73,13 @@ pub fn check_used(addresses: &[Address]) -> Result<(), FrontendError> {
 /// Returns the passed socket with this address, if there is one.
 ///
 /// # Errors
-/// A socket that another server listens on.
+/// Another server already listens on the socket.
 pub(crate) fn claim(address: &Address) -> io::Result<Option<Arc<Socket>>> {
     let passed = passed();
     let Some(socket) = passed.iter().find(|socket| is_at(socket, address)) else {
         return Ok(None);
     };
-    // A server has it until its thread has ended.
+    // A server holds it until its thread has ended.
     if Arc::strong_count(socket) > 1 {
         return Err(io::ErrorKind::AddrInUse.into());
     }

@@ -14,17 +14,17 @@ use std::sync::Arc;
 /// The origin of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This server made it.
+    /// Created by this server.
     New,
-    /// It replaces one that a process left behind.
+    /// Replaces a stale socket of an earlier process.
     Replaced,
-    /// The service manager passed it, and keeps it.
+    /// Passed by the service manager, which keeps it.
     Passed,
 }
 
-/// Listens on `path`, which only the user of the process may open; the socket does not block. One
-/// that the service manager passed has its owner and mode. One that a process left behind is replaced;
-/// one in use is not.
+/// Listens on `path`, which only the user of the process may open; the socket is non-blocking. A
+/// socket passed by the service manager keeps its owner and mode. A stale socket of an ended
+/// process is replaced; a socket in use is not.
 pub(crate) fn listen(
     path: &Path,
     backlog: i32,
@@ -42,9 +42,9 @@ pub(crate) fn listen(
             let reason = "a file that is not a socket exists";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
-        // One without a listener was left behind by a process that was killed.
+        // A socket without a listener is a leftover of a killed process.
         let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // A listener with as many waiting as it may have would hold a connection up.
+        // A listener with a full backlog would block the connection attempt.
         client.set_nonblocking(true)?;
         match client.connect(&address) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -56,7 +56,7 @@ pub(crate) fn listen(
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&address)?;
-    // Before anything can connect.
+    // Before any client can connect.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     set_send_bytes(&socket, send_bytes);
     socket.listen(backlog)?;
@@ -66,13 +66,12 @@ pub(crate) fn listen(
 
 fn set_send_bytes(socket: &Socket, send_bytes: Option<usize>) {
     if let Some(bytes) = send_bytes {
-        // What the kernel refuses costs speed alone.
+        // A refusal costs only speed.
         let _ = socket.set_send_buffer_size(bytes);
     }
 }
 
-/// Leaves a socket without a listener at `path`, as a process that is killed does, unless something
-/// is there.
+/// Leaves a socket without a listener at `path`, as a killed process does, unless the path exists.
 pub(crate) fn leave_behind(path: &Path) {
     let left = Socket::new(Domain::UNIX, Type::STREAM, None);
     let bound = left.and_then(|socket| socket.bind(&SockAddr::unix(path)?));
@@ -81,8 +80,8 @@ pub(crate) fn leave_behind(path: &Path) {
     }
 }
 
-/// The lock of a path while it is looked at and listened on: of two servers that find the same socket
-/// left behind, the second one would replace the socket of the first. Removed when dropped.
+/// The lock of a path while its socket is checked and replaced. Without it, two servers that find
+/// the same stale socket could replace each other's new socket. Removed when dropped.
 struct Lock {
     path: PathBuf,
     _file: File,
@@ -99,7 +98,8 @@ impl Lock {
             let flags = OFlags::NOFOLLOW.bits().cast_signed();
             let file = options.custom_flags(flags).open(&path)?;
             file.lock()?;
-            // The server that had it has removed it: another one may have it by another file.
+            // Its earlier holder has removed the file: a third process may hold the lock through a
+            // new file.
             let own = file.metadata()?;
             let is_own = |there: fs::Metadata| (there.dev(), there.ino()) == (own.dev(), own.ino());
             if fs::symlink_metadata(&path).is_ok_and(is_own) {
@@ -122,13 +122,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Barrier;
 
-    /// Two servers replaced one stale socket, and the first of them was reached by no client any more.
+    /// If two servers replaced one stale socket, no client would reach the first of them.
     #[test]
     fn of_two_servers_at_one_socket_that_was_left_one_listens() {
         let path = block::temporary("socket");
         for _ in 0..500 {
-            // It never listened: of a listener, a process that another test starts has a copy until
-            // it executes its program.
+            // It never listened: a listener's descriptor could be duplicated into a process that
+            // another test starts, until that process executes its program.
             let left = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
             let address = SockAddr::unix(&path).expect("a path");
             left.bind(&address).expect("it is free");

@@ -1,6 +1,6 @@
-//! The memory of an NBD server. Alone in its process, of which the memory is measured.
+//! The memory of an NBD server. Runs alone in its process, whose memory is measured.
 
-// A test program has nothing but tests.
+// A test program contains only tests.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
 
 #[path = "all/nbd_client/mod.rs"]
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
-/// Resident memory of this process in bytes.
+/// Resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -30,14 +30,14 @@ fn resident() -> usize {
     1024 * kib
 }
 
-/// It kept 255 MiB.
+/// The memory of freed buffers, 255 MiB here, must be returned to the system.
 #[test]
 fn buffers_are_given_back_after_the_last_client() {
     let (_server, path) = serve(Arc::new(Null::new(1 << 30, 4096).unwrap()));
     let mut clients: Vec<_> = (0..4).map(|_| Client::simple(&path)).collect();
     let data = vec![7; 16 * MIB];
     let before = resident();
-    // The data of each stays in its buffers until all of it has come.
+    // The data of each write stays in its buffers until all of it has arrived.
     for client in &mut clients {
         client.send(WRITE, 0, 1, (0, data.len() as u64));
         client.stream.write_all(&data[..12 * MIB]).unwrap();

@@ -1,5 +1,5 @@
-//! Tokens of a target's devices: no more are spent than are generated, and nothing is done that was
-//! not paid for.
+//! Audits the tokens of a target's devices: no more are spent than generated, and every request is
+//! charged.
 
 use crate::storage::flat_device;
 use base::{Nanos, Time};
@@ -8,17 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use target::{DeviceQos, Target, TenantStats};
 
-/// Interval between two looks.
+/// Interval between two audits.
 const INTERVAL: Nanos = Nanos::from_millis(200);
 
-/// Counters are so much older than the time at which they are read, at most, and tokens of so long
-/// may be saved, lent or advanced.
+/// Maximum age of a counter when it is read, and maximum time whose tokens are saved, lent or
+/// advanced.
 const SLACK: Nanos = Nanos::from_millis(200);
 
-/// Tokens that may be overdrawn by the requests under way.
+/// Tokens that outstanding requests may overdraw.
 const OVERDRAFT: u64 = 400;
 
-/// Cost of the least request, in thousandths of a token: a read of 4 KiB is one by definition.
+/// Cost of the cheapest request, in thousandths of a token: a 4 KiB read is one token by
+/// definition.
 const PRICE_MILLI: u64 = 1_000;
 
 /// Device latency at every load.
@@ -27,27 +28,28 @@ const LATENCY: Nanos = Nanos::from_micros(50);
 /// The tokens of one device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spending {
-    /// Tokens spent at the last look, in thousandths.
+    /// Tokens spent as of the last audit, in thousandths.
     spent: u64,
-    /// Tokens spent beyond those generated since the look for which that is most, in thousandths.
+    /// Tokens spent beyond those generated, in thousandths, maximised over all earlier audits as
+    /// the start.
     excess: u64,
 }
 
-/// The books of one process.
+/// The audit of one process.
 #[derive(Debug)]
 pub(super) struct Audit {
     target: Option<Arc<Target>>,
     rate: u64,
     looked_at: Time,
-    /// No tenant has left, with what it was counted.
+    /// False after a tenant was removed with its counters.
     complete: bool,
-    /// Each device, by its name.
+    /// Devices by name.
     devices: BTreeMap<String, Spending>,
 }
 
 impl Audit {
-    /// Makes the counts of a process that begins, with devices that generate so many tokens a
-    /// second; 0 where they are not scheduled.
+    /// Starts the audit of a process whose devices generate `rate` tokens per second; 0 if they are
+    /// not scheduled.
     pub(super) const fn new(now: Time, rate: u64) -> Self {
         Self {
             target: None,
@@ -58,7 +60,7 @@ impl Audit {
         }
     }
 
-    /// A device of the process, if they are scheduled.
+    /// Returns a device of the process if its devices are scheduled.
     pub(super) fn device(&mut self, nsid: u32) -> Option<Arc<DeviceQos>> {
         if self.rate == 0 {
             return None;
@@ -67,12 +69,12 @@ impl Audit {
         Some(flat_device(&name, TokenRate(self.rate), LATENCY))
     }
 
-    /// The process runs.
+    /// Sets the process to audit.
     pub(super) fn watch(&mut self, target: &Arc<Target>) {
         self.target = Some(Arc::clone(target)).filter(|_| self.rate > 0);
     }
 
-    /// Forgets the counts of tenants that are gone, after the tenants have changed.
+    /// Drops the counters of removed tenants after a change of tenants.
     pub(super) fn tenants_change(&mut self) {
         self.complete = false;
     }
@@ -89,16 +91,16 @@ impl Audit {
         stats.collect()
     }
 
-    /// Returns the time of the next [look](Self::look).
+    /// Returns the time of the next [audit](Self::look).
     pub(super) fn next_look(&self) -> Time {
         let next = self.target.as_ref().map(|_| self.looked_at + INTERVAL);
         next.unwrap_or(Time::NEVER)
     }
 
-    /// Looks at what was spent since the last time, if that is long ago.
+    /// Audits the tokens spent since the last audit, if the interval has passed.
     ///
     /// # Panics
-    /// If since some earlier look more was spent than was generated.
+    /// If since some earlier audit more tokens were spent than generated.
     pub(super) fn look(&mut self, now: Time) {
         if now < self.next_look() {
             return;
@@ -122,19 +124,20 @@ impl Audit {
         }
     }
 
-    /// Thousandths of a token that a device generates in that time.
+    /// Tokens that a device generates in `span`, in thousandths.
     fn milli_in(&self, span: Nanos) -> u64 {
         let milli = u128::from(self.rate) * u128::from(span.0) / 1_000_000;
         u64::try_from(milli).expect("days of tokens")
     }
 
-    /// Nothing is under way any more.
+    /// Checks the totals when no request is outstanding.
     ///
     /// # Panics
-    /// If something was done without being paid for.
+    /// If a request was not charged.
     pub(super) fn end(&self) {
         for (name, tenants) in self.totals().iter().filter(|_| self.complete) {
-            // What was paid by one tenant may be done when its host is another one.
+            // A request charged to one tenant may complete after its host has changed to another
+            // tenant.
             let done: u64 = tenants.iter().map(|stats| stats.reads + stats.writes).sum();
             let spent: u64 = tenants.iter().map(|stats| stats.spent_milli).sum();
             assert!(

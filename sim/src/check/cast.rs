@@ -1,4 +1,4 @@
-//! The actors of a run: the cores of targets and of hosts.
+//! The actors of a run: cores of targets and hosts.
 
 use super::volume::DispatcherCore;
 use crate::app::App;
@@ -16,10 +16,10 @@ use reactor::{Core, Service};
 use std::sync::Arc;
 use target::{Change, Target};
 
-/// Cores of a host that has a switchboard.
+/// Cores of a host with a switchboard.
 pub(super) const SWITCHED_CORES: u32 = 2;
 
-/// Lanes of such a host to a target, at most: one for each core and class.
+/// Maximum lanes of such a host to a target: one per core and class.
 pub(super) const LANES: u16 = 4;
 
 /// The process of a target.
@@ -27,51 +27,51 @@ pub(super) const LANES: u16 = 4;
 pub(super) struct Process {
     pub(super) shared: Arc<Target>,
     pub(super) cores: Vec<TargetCore>,
-    /// Those of the paths to its volumes.
+    /// Dispatchers of the paths to its volumes.
     pub(super) dispatchers: Vec<DispatcherCore>,
-    /// Free buffers of each core when it began.
+    /// Free buffers of each core at its start.
     pub(super) buffers: Vec<Vec<usize>>,
-    /// Knobs that are being turned.
+    /// Knob change that its cores are applying.
     pub(super) turning: Option<Change>,
 }
 
-/// A host with applications on threads of their own.
+/// A host whose applications run on their own threads.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// The switchboard of those that submit through one, until they have ended.
+    /// The switchboard of the threads that submit through one; `None` after they have ended.
     pub(super) board: Option<Switchboard>,
     pub(super) dataplane: Vec<Core<SimDriver, EgressService>>,
-    /// One for each target.
+    /// One controller per target.
     pub(super) controlling: Vec<Core<SimDriver, Controlling>>,
-    /// One for each namespace that threads reach by an I/O path.
+    /// One I/O path for each namespace that threads share.
     pub(super) paths: Vec<Core<SimDriver, PathCore>>,
     pub(super) apps: Vec<Core<SimDriver, App>>,
     /// The applications have ended.
     pub(super) left: bool,
 }
 
-/// The way in which a host runs its applications.
+/// How a host runs its applications.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// All on one core, each with a channel of its own.
+    /// All on one core, each with its own channel.
     Plain(Box<Core<SimDriver, HostCore>>),
-    /// Each on a thread of its own, or several.
+    /// Each on one or more threads of its own.
     Threads(Box<Threads>),
 }
 
-/// A host, and what its applications have to do.
+/// A host with its applications.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) kind: Kind,
     pub(super) applications: Vec<Application>,
-    /// Free buffers of each core when it began.
+    /// Free buffers of each core at its start.
     pub(super) buffers: Vec<Vec<usize>>,
 }
 
 /// All actors.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
-    /// Those that run.
+    /// Processes of the targets; `None` while a target is down.
     pub(super) targets: Vec<Option<Process>>,
     pub(super) hosts: Vec<Host>,
     pub(super) liar: Option<Host>,
@@ -85,7 +85,7 @@ impl Process {
         cores.chain(dispatchers)
     }
 
-    /// The dispatcher of a path runs on a core of the machine.
+    /// Adds the dispatcher of a path on a core of this machine.
     pub(super) fn add_dispatcher(&mut self, mut dispatcher: DispatcherCore) {
         dispatcher.driver.shares_clock_with(&self.cores[0].driver);
         self.dispatchers.push(dispatcher);
@@ -112,7 +112,7 @@ impl Host {
         }
     }
 
-    /// Its associations with all targets.
+    /// Returns its associations with all targets.
     pub(super) fn associations(&self) -> Vec<&Arc<Association>> {
         match &self.kind {
             Kind::Plain(core) => core.service.associations().collect(),
@@ -123,7 +123,7 @@ impl Host {
         }
     }
 
-    /// Returns true if each of its threads has opened the way to its namespace.
+    /// Returns true if each of its threads has opened its namespace.
     pub(super) fn has_opened(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) => true,
@@ -131,8 +131,8 @@ impl Host {
         }
     }
 
-    /// Returns how often an association of the host was live that has ended for good, although its
-    /// applications have not.
+    /// Returns how often an association of the host was live if it has ended for good before its
+    /// applications; `None` otherwise.
     pub(super) fn gave_up(&self) -> Option<u64> {
         let associations = self.associations().into_iter();
         let mut over = associations.filter(|association| association.phase() == Phase::Gone);
@@ -168,19 +168,19 @@ impl Host {
         }
     }
 
-    /// Its first driver, which stands for all: they are on one machine.
+    /// Returns its first driver. All its drivers are on one machine.
     pub(super) fn driver(&self) -> &SimDriver {
         self.drivers()[0]
     }
 
-    /// All its cores stop until then.
+    /// Stalls all its cores until `until`.
     pub(super) fn hold(&mut self, until: Time) {
         let mut actors = Vec::new();
         self.add_actors(&mut actors);
         actors.into_iter().for_each(|actor| actor.hold(until));
     }
 
-    /// Makes a host, and notes what it has, to compare with at the end.
+    /// Creates a host, and records its free buffers for the check at the end.
     pub(super) fn new(kind: Kind, applications: Vec<Application>) -> Self {
         let mut host = Self {
             kind,
@@ -191,25 +191,25 @@ impl Host {
         host
     }
 
-    /// Free buffers of each of its cores.
+    /// Returns the free buffers of each of its cores.
     fn each_free(&self) -> Vec<Vec<usize>> {
         let drivers = self.drivers().into_iter();
         drivers.map(SimDriver::free_buffers).collect()
     }
 
-    /// Free buffers of each of its cores, and how many it began with.
+    /// Returns the free buffers of each of its cores, now and at the start.
     pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
         (self.each_free(), &self.buffers)
     }
 
-    /// Lets the applications of a host without a switchboard ask for nothing more.
+    /// Stops new requests from the applications of a host without a switchboard.
     pub(super) fn stop_asking(&mut self) {
         if let Kind::Plain(core) = &mut self.kind {
             core.service.leave();
         }
     }
 
-    /// Lets a host end itself once its applications have ended. Returns true once it has.
+    /// Ends a host after its applications have ended. Returns true when it has ended.
     pub(super) fn leaves(&mut self) -> bool {
         match &mut self.kind {
             Kind::Plain(core) => core.service.finished(),
@@ -230,7 +230,7 @@ impl Host {
         }
     }
 
-    /// Nothing is left of what it had.
+    /// Asserts that the host has freed all its resources.
     pub(super) fn check_end(&self) {
         assert_eq!(self.each_free(), self.buffers, "a host keeps buffers");
         for driver in self.drivers() {
@@ -240,7 +240,7 @@ impl Host {
 }
 
 impl Cast {
-    /// Returns all that may act.
+    /// Returns all actors.
     pub(super) fn actors(&mut self) -> Vec<&mut dyn Actor> {
         let mut actors: Vec<&mut dyn Actor> = Vec::new();
         for target in self.targets.iter_mut().flatten() {
@@ -252,8 +252,8 @@ impl Cast {
         actors
     }
 
-    /// The machine of a target stops for so long, as far as one of its cores goes. Dispatchers are
-    /// on the first one.
+    /// Stalls the cores of a target's machine until `until`, seen from one core. Dispatchers run
+    /// with the first core.
     pub(super) fn pause_target(&mut self, target: usize, core: usize, until: Time) {
         let Some(process) = &mut self.targets[target] else {
             return;
@@ -267,7 +267,7 @@ impl Cast {
         }
     }
 
-    /// The first host from that one on, round and round, with threads that are meant.
+    /// Returns the first host from `host` on, cyclically, with matching threads.
     pub(super) fn host_of_threads(
         &mut self,
         host: usize,
@@ -278,7 +278,7 @@ impl Cast {
         hosts.find(|host| matches!(&host.kind, Kind::Threads(threads) if meant(threads)))
     }
 
-    /// The threads of that host.
+    /// Returns the matching threads of that host.
     fn threads(&mut self, host: usize, meant: impl Fn(&Threads) -> bool) -> Option<&mut Threads> {
         match &mut self.host_of_threads(host, meant)?.kind {
             Kind::Threads(threads) => Some(threads),
@@ -286,8 +286,8 @@ impl Cast {
         }
     }
 
-    /// One of the cores that send for the threads of a host stops until then, or all of them: of the
-    /// first host from that one on that has any.
+    /// Stalls one core that sends for the threads of a host, or all of them, until `until`: of the
+    /// first host from `host` on, cyclically, that has such cores.
     pub(super) fn pause_host_cores(&mut self, host: usize, core: Option<usize>, until: Time) {
         let Some(Threads { dataplane, .. }) = self.threads(host, |t| !t.dataplane.is_empty())
         else {
@@ -299,8 +299,8 @@ impl Cast {
         stopped.for_each(|(_, core)| core.hold(until));
     }
 
-    /// One of the threads that share an I/O path stops until then, of the first host from that one on
-    /// that has any. Returns true if there is one.
+    /// Stalls one thread that shares an I/O path until `until`, on the first host from `host` on,
+    /// cyclically, that has such threads. Returns true if there is one.
     pub(super) fn pause_thread(&mut self, host: usize, thread: usize, until: Time) -> bool {
         let Some(host) = self.threads(host, |threads| !threads.paths.is_empty()) else {
             return false;
@@ -313,14 +313,14 @@ impl Cast {
         true
     }
 
-    /// Time from which on no core of a target stands still.
+    /// Returns the time from which no core of a target is stalled.
     pub(super) fn stands_until(&self, target: usize) -> Time {
         let cores = self.targets[target].iter().flat_map(|target| &target.cores);
         let busy = cores.map(|core| core.driver.busy_until());
         busy.max().unwrap_or(Time::ZERO)
     }
 
-    /// The clock of a target's machine jumps ahead.
+    /// Advances the clock of a target's machine.
     pub(super) fn jump_target(&self, target: usize, by: Nanos) {
         if let Some(process) = &self.targets[target] {
             process.cores[0].driver.jump_clock(by);

@@ -1,128 +1,126 @@
-//! The features of a run. Every seed draws some of them, so that each is met alone, and with every
-//! other.
+//! The features of a run. Every seed draws some of them, so that each occurs alone and in every
+//! combination.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 base::named! {
-    /// Something that makes a run harder.
+    /// A condition or disturbance of a run.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Feature {
-        /// The network splits what is sent into pieces, and delays them.
+        /// The network splits sends into pieces and delays them.
         Pieces = "pieces",
-        /// It cuts connections at any byte.
+        /// The network cuts connections at any byte.
         Cuts = "cuts",
-        /// Some cuts take all connections of a host with them.
+        /// Some cuts break all connections of a host.
         Partitions = "partitions",
-        /// Some cuts are silent: only keep-alive notices them.
+        /// Some cuts are silent: only a keep-alive notices them.
         Silence = "silence",
-        /// It refuses connects.
+        /// The network refuses connections.
         Refusals = "refusals",
         /// Header and data digests.
         Digests = "digests",
-        /// It flips bits; only with digests.
+        /// The network flips bits; only with digests.
         Flips = "flips",
-        /// Cores are held up now and then, as by other threads.
+        /// Cores stall at times, as if delayed by other threads.
         Stalls = "stalls",
-        /// Cores stop for many seconds, and their clock has jumped when they go on.
+        /// Cores stop for many seconds, and their clock has advanced when they resume.
         Pauses = "pauses",
-        /// The disk takes a while for each request.
+        /// Disk requests take time.
         Slow = "slow",
-        /// It takes very long for some.
+        /// Some disk requests take very long.
         Late = "late",
-        /// It fails requests, some half done.
+        /// The disk fails requests, some after a partial effect.
         Errors = "errors",
-        /// It has a write cache.
+        /// The disk has a volatile write cache.
         Cache = "cache",
-        /// The target crashes and comes back.
+        /// The target crashes and restarts.
         TargetCrashes = "target-crashes",
-        /// So does the machine below it: what the disk had not flushed may be gone.
+        /// The target's machine loses power, too: unflushed data of the disk may be lost.
         PowerLoss = "power-loss",
-        /// The target comes back with another volume in the place of one.
+        /// The target restarts with one volume replaced by another volume.
         OtherVolume = "other-volume",
-        /// Hosts crash, and others come in their place.
+        /// Hosts crash and are replaced by other hosts.
         HostCrashes = "host-crashes",
         /// Knobs of the target change.
         Knobs = "knobs",
-        /// The target is not ours: it cannot end controllers.
+        /// The target cannot end controllers, like other implementations.
         Foreign = "foreign",
         /// Transfers, capsules and buffers are small, so that commands are split and wait.
         Small = "small",
-        /// A host on a subsystem of its own changes what it sends at random, and is sent changed
-        /// answers.
+        /// A host on its own subsystem exchanges randomly changed PDUs with the target.
         Liar = "liar",
-        /// Applications ask for nothing for longer than keep-alives may be apart.
+        /// Applications pause for longer than the keep-alive interval.
         Rests = "rests",
-        /// There are several targets, and each host has applications on all of them.
+        /// There are several targets, and each host has applications on each target.
         Targets = "targets",
-        /// Some hosts have switchboards: classes, lanes, steering, threads that move.
+        /// Some hosts have switchboards: classes, lanes, steering, moving threads.
         Switched = "switched",
-        /// Socket buffers are small, and sends are taken in part.
+        /// Socket buffers are small, and the network takes sends in part.
         Windows = "windows",
-        /// Cores that could sleep poll now and then.
+        /// Cores that could sleep poll at times.
         Polls = "polls",
-        /// Clocks of machines jump ahead.
+        /// Clocks of machines jump forward.
         Jumps = "jumps",
         /// Cores have few buffers.
         Starved = "starved",
-        /// Writes have an effect on some blocks before they end.
+        /// Writes change some blocks before they end.
         Tears = "tears",
-        /// Devices are shared by tokens.
+        /// Token schedulers share the devices.
         Tokens = "tokens",
-        /// The tenants of hosts, and their permissions, change.
+        /// Tenants and permissions of hosts change.
         Rights = "rights",
         /// Volumes are resized.
         Resizes = "resizes",
-        /// Namespaces are removed, and come again.
+        /// Namespaces are removed and added again.
         Removals = "removals",
-        /// Hosts are denied a subsystem, and are allowed again.
+        /// Hosts are denied a subsystem and allowed again.
         Denials = "denials",
-        /// Hosts keep SQ flow control.
+        /// Hosts use SQ flow control.
         FlowControl = "flow-control",
-        /// Applications read and write several extents by one command.
+        /// Applications read and write several extents with one command.
         Extents = "extents",
-        /// Cores of a target get to devices by an I/O path that they share.
+        /// Cores of a target share an I/O path to each device.
         Paths = "paths",
-        /// Applications set limits for requests, and cancel some.
+        /// Applications set timeouts on requests and cancel requests.
         GiveUps = "give-ups",
-        /// Hosts fail requests when they have been without a connection for a while, and go on
-        /// trying.
+        /// Hosts fail requests after some time without a connection, and continue to reconnect.
         KeepReconnecting = "keep-reconnecting",
-        /// Single cores of hosts stop for many seconds, while the others go on; and all but those
-        /// of its controllers right before a target crashes.
+        /// Single cores of hosts stop for many seconds while the other cores run; right before a
+        /// target crash, all cores but those of the controllers stop.
         CorePauses = "core-pauses",
-        /// The applications of some hosts flush as often as they do anything else, and have little
-        /// under way.
+        /// Every second request of some hosts' applications is a Flush, with few requests
+        /// outstanding.
         Syncs = "syncs",
-        /// Applications close their channels, and open others in the place of these.
+        /// Applications close their channels and open new ones.
         Reopens = "reopens",
-        /// Targets keep pages of their volumes in caches, which write back later and are gone with
-        /// the process.
+        /// Targets cache pages of their volumes, write them back later, and lose them with the
+        /// process.
         PageCache = "page-cache",
-        /// Subsystems are removed, and come again.
+        /// Subsystems are removed and added again.
         Subsystems = "subsystems",
-        /// Threads of some hosts get to their namespaces by an I/O path that they share.
+        /// Threads of some hosts share an I/O path to each namespace.
         HostPaths = "host-paths",
-        /// Targets that come back after a crash grant other I/O queues, queue entries and transfers
-        /// than before, and some take other commands.
+        /// Targets that restart after a crash grant other numbers of I/O queues, queue entries and
+        /// transfer sizes than before, and some support other commands.
         OtherLimits = "other-limits",
-        /// Some of the I/O paths that threads of a host share lead over a switchboard.
+        /// Some of the I/O paths shared by threads of a host use a switchboard.
         SwitchedPaths = "switched-paths",
-        /// Threads that share an I/O path die in the middle of what they do, dispatchers too, and
-        /// others come in the place of those that ask for something.
+        /// Threads that share an I/O path, and dispatchers, die during their work. Submitting
+        /// threads are replaced.
         ThreadDeaths = "thread-deaths",
-        /// The applications of some hosts write more than one command takes, flush it, and have
-        /// nothing else under way meanwhile; targets lose power in the middle.
+        /// Applications of some hosts write more than one command can carry, flush it, and have no
+        /// other requests outstanding; targets lose power during the write.
         Splits = "splits",
-        /// A host by hand resets and shuts down controllers, and aborts commands, while devices have its
-        /// writes, and has commands in flight for a namespace of which the addition is undone.
+        /// A scripted host resets and shuts down controllers and aborts commands while devices have
+        /// its writes, and has commands in flight for a namespace whose addition is rolled back.
         ByHand = "by-hand",
     }
 }
 
 impl Feature {
-    /// Returns the feature that it needs to have any effect.
+    /// Returns the feature without which it has no effect.
     const fn needs(self) -> Option<Self> {
         match self {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
@@ -131,7 +129,7 @@ impl Feature {
             Self::OtherVolume | Self::PowerLoss | Self::OtherLimits | Self::Splits => {
                 Some(Self::TargetCrashes)
             }
-            // Others have one core.
+            // Other hosts have one core.
             Self::SwitchedPaths | Self::ThreadDeaths => Some(Self::HostPaths),
             Self::CorePauses => Some(Self::Switched),
             _ => None,
@@ -157,16 +155,16 @@ impl FromStr for Feature {
     }
 }
 
-/// Returns those of `features` that have what they need.
+/// Returns the features of `features` that have an effect together.
 pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     let has = features.clone();
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));
     if has.contains(&Feature::Syncs) {
-        // Both are what applications do beside their Flushes.
+        // Each of these sets the requests that applications issue in addition to Flushes.
         features.remove(&Feature::Splits);
     }
     if has.contains(&Feature::Flips) {
-        // The host by hand has no digests.
+        // The scripted host does not support digests.
         features.remove(&Feature::ByHand);
     }
     features

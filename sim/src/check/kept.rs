@@ -1,12 +1,12 @@
-//! Seeds that found something once.
+//! Seeds that have found bugs.
 
 use super::Options;
 use std::str::FromStr;
 
-/// Returns the runs that `sim/seeds.txt` keeps.
+/// Returns the runs listed in `sim/seeds.txt`.
 ///
 /// # Panics
-/// If a line of it cannot be understood.
+/// If a line of it cannot be parsed.
 #[must_use]
 pub fn kept() -> Vec<Options> {
     let lines = include_str!("../../seeds.txt").lines();

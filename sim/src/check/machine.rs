@@ -1,4 +1,4 @@
-//! The whole of a run: its actors, and the incidents that happen to them.
+//! A complete run: its actors and incidents.
 
 mod by_hand;
 mod deaths;
@@ -35,32 +35,32 @@ use target::{NamespaceOptions, SubsystemOptions, Target};
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
 
-/// Interval between two looks at hosts that may have given up.
+/// Interval between checks for hosts that have given up.
 const REVIVAL: Nanos = Nanos::from_secs(30);
 
-/// The state of a target, whether it runs or not.
+/// State of a target, whether it runs or not.
 #[derive(Debug)]
 struct Known {
     address: SocketAddr,
-    /// Those that are served, by NSID.
+    /// Served volumes, by NSID.
     volumes: Vec<Volume>,
-    /// Volumes that others replaced.
+    /// Volumes that were replaced.
     replaced: Vec<Volume>,
-    /// Which life of the disks' caches it is.
+    /// Number of the life of the disks' caches.
     cache_life: u64,
-    /// Processes that served them.
+    /// Number of processes that have served the volumes.
     starts: u64,
-    /// The last volume is no namespace now.
+    /// The last volume is currently not a namespace.
     removed: bool,
-    /// The disk of the host by hand.
+    /// The disk of the scripted host.
     by_hand: Disk,
-    /// The tenants of hosts.
+    /// Tenants of the hosts.
     tenants: Tenants,
-    /// By host, then by volume.
+    /// Permissions by host, then by volume.
     rights: Vec<Vec<Rights>>,
 }
 
-/// All of a run.
+/// A complete run.
 pub(super) struct Machine {
     pub(super) world: World,
     plan: Plan,
@@ -70,12 +70,12 @@ pub(super) struct Machine {
     made: u64,
     hosts_made: u64,
     liars_disk: Volume,
-    /// Reports of applications, of crashed hosts too.
+    /// Reports of applications, including those of crashed hosts.
     reports: Vec<Rc<RefCell<ApplicationReport>>>,
-    /// Requests that these applications were answered.
+    /// Requests answered to these applications.
     answered: Rc<Cell<u64>>,
     audits: Rc<RefCell<Vec<Audit>>>,
-    /// Runners of hosts' paths that others deposed.
+    /// Runners of hosts' paths replaced by other submitters.
     deposed: Rc<Cell<u64>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
 }
@@ -143,7 +143,7 @@ impl Machine {
         self.plan.features.contains(&feature)
     }
 
-    /// A process begins to serve a target's volumes.
+    /// Starts a process that serves a target's volumes.
     fn start_target(&mut self, number: usize) {
         let count = self.plan.target_cores;
         let mut limits = if self.known[number].starts > 0 && self.has(Feature::OtherLimits) {
@@ -156,8 +156,8 @@ impl Machine {
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
             limits.cache_life = known.cache_life;
-            // A target that comes back with another life of its caches is another machine with the same
-            // storage.
+            // A target that restarts with another life of its caches is another machine with the
+            // same storage.
             limits.incarnation = (known.cache_life << 32) | known.starts;
         }
         let shared = Target::new(limits, count).expect("valid limits");
@@ -180,7 +180,7 @@ impl Machine {
         shared
             .set_tenants(&known.tenants.tenancy())
             .expect("a good tenancy");
-        // What the target has beside its hosts is enough for them.
+        // The target's memory in addition to that of its hosts suffices for them.
         self.world.set_memory(self.plan.memory.clone());
         let (mut cores, _) = target_cores(&self.world, &shared, count, known.address);
         let buffers = cores
@@ -204,9 +204,9 @@ impl Machine {
         self.cast.borrow_mut().targets[number] = Some(process);
     }
 
-    /// Returns the fewest I/O queues of a target with which every application goes on, be it with errors
-    /// or after others. Dispatchers of paths keep theirs until the end, one for each volume, and a host's
-    /// switchboard is not opened without a queue for each lane.
+    /// Returns the minimum I/O queues of a target with which every application makes progress,
+    /// possibly with errors or after other applications. Dispatchers of paths keep one queue per
+    /// volume until the end, and a host's switchboard opens only with a queue for each lane.
     fn queues_min(&self) -> u16 {
         let hosts = 0..self.plan.hosts;
         let has_board = hosts.clone().any(|host| self.plan.has_board(host));
@@ -219,7 +219,7 @@ impl Machine {
         1 + if by_path { 2 } else { 0 }
     }
 
-    /// The subsystem of the hosts, without its namespaces.
+    /// Returns the subsystem of the hosts, without its namespaces.
     fn subsystem(&self) -> SubsystemOptions {
         SubsystemOptions {
             allow_any_host: !self.has(Feature::Denials),
@@ -228,7 +228,8 @@ impl Machine {
         }
     }
 
-    /// The namespaces of that subsystem at a target, and the dispatchers of paths to their volumes.
+    /// Returns the namespaces of that subsystem at a target, and the dispatchers of paths to their
+    /// volumes.
     fn namespaces(
         &self,
         target: usize,
@@ -255,13 +256,13 @@ impl Machine {
         }
     }
 
-    /// Answers that applications must have in the end.
+    /// Total number of answers that applications must have in the end.
     pub(super) fn total(&self) -> u64 {
         let applications = self.plan.targets * self.plan.hosts * self.plan.applications;
         self.plan.workload.requests * applications as u64
     }
 
-    /// Lets all live until so many answers are there.
+    /// Runs all actors until `done`, called with the number of answers, returns true.
     pub(super) fn run(&mut self, at_most: Nanos, done: impl Fn(u64) -> bool) -> Outcome {
         let until = self.world.now() + at_most;
         loop {
@@ -275,8 +276,8 @@ impl Machine {
         }
     }
 
-    /// A host that was refused when it connected first has given up: it is started again. None gives
-    /// up once it was connected.
+    /// Restarts a host that gave up because its first connection was refused. A host that was
+    /// connected once never gives up.
     fn revive(&mut self) {
         for number in 0..self.plan.hosts {
             let given_up = self.cast.borrow().hosts[number].gave_up();
@@ -287,7 +288,7 @@ impl Machine {
         }
     }
 
-    /// Ends the writes that no controller of the targets that run can have any more.
+    /// Ends the writes that no controller of the running targets can have any more.
     fn end_orphans(&self, running: &[Option<Arc<Target>>]) {
         for (known, target) in self.known.iter().zip(running) {
             let volumes = known.volumes.iter().chain(&known.replaced);
@@ -318,14 +319,14 @@ impl Machine {
         })
     }
 
-    /// Nothing happens but what happens by itself.
+    /// Advances time by `span` without incidents.
     fn pass(&self, span: Nanos) {
         let until = self.world.now() + span;
         self.run_until(until, || false);
         self.world.wait_until(until);
     }
 
-    /// Returns the state of all actors, for a message.
+    /// Returns the state of all actors, for an error message.
     pub(super) fn standing(&self) -> String {
         let reports: Vec<_> = self.reports.iter().map(|report| *report.borrow()).collect();
         let cast = self.cast.borrow();
@@ -338,7 +339,7 @@ impl Machine {
         format!("{:?}: {phases:?} {buffers:?} {reports:?}", self.world.now())
     }
 
-    /// From now on nothing goes wrong.
+    /// Ends all faults.
     pub(super) fn calm(&mut self) {
         self.world.set_faults(NetworkFaults::CALM);
         self.world.set_pace(Pace::default());
@@ -350,7 +351,7 @@ impl Machine {
         }
     }
 
-    /// Returns what all actors survived so far.
+    /// Returns the counts of all actors so far.
     pub(super) fn survived(&self) -> Survived {
         let mut survived = Survived {
             faults: self.incidents.clone(),

@@ -1,9 +1,9 @@
-//! A run with everything in it that its seed says: production hosts and a production target, faults
-//! of the network, the disks, the processes and the machine, and checkers of what may never happen.
+//! A run drawn from a seed: production hosts and targets, faults of the network, disks, processes
+//! and machines, and checks of invariants.
 //!
-//! [`run`] panics where something is wrong: an answer that the oracle does not allow, an error that
-//! nothing provokes, a hang, something that is left over at the end, a block that is not what was
-//! promised. The same [`Options`] are the same run, to the last step.
+//! [`run`] panics at a failure: an answer that the oracle does not allow, an unprovoked error, a
+//! hang, a leaked resource at the end, or a block without its acknowledged content. The same
+//! [`Options`] give the same run in every step.
 
 mod audit;
 mod cast;
@@ -28,42 +28,42 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Longest that it may take in the run's own time until all is done, once nothing goes wrong any
-/// more: longer than every time-out together.
+/// Maximum virtual time until all work is complete after all faults have ended: more than the sum
+/// of all timeouts.
 const LIVENESS: Nanos = Nanos::from_secs(1_200);
 
-/// Longest that a run may take in its own time before all is calm.
+/// Maximum virtual time of the part of a run with faults.
 const TURMOIL: Nanos = Nanos::from_secs(36_000);
 
-/// The faults and requests that a run survived.
+/// Counts of faults and requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Survived {
     /// Requests that were answered.
     pub requests: u64,
-    /// Of these, with an error.
+    /// Of these, requests that failed.
     pub failed: u64,
-    /// Of these, by each I/O path that threads of hosts share.
+    /// Of these, requests through each I/O path that threads of hosts share.
     #[serde(default)]
     pub by_path: BTreeMap<Cow<'static, str>, u64>,
-    /// Runners of those paths that others deposed.
+    /// Runners of those paths replaced by other submitters.
     #[serde(default)]
     pub deposed: u64,
-    /// Faults of each kind.
+    /// Faults by kind.
     pub faults: BTreeMap<Cow<'static, str>, u64>,
-    /// Of all answers and when they came: equal runs have equal ones.
+    /// Hash of all answers and their times: equal in equal runs.
     pub fingerprint: u64,
-    /// Duration in the run's own time, in nanoseconds.
+    /// Duration in virtual time, in nanoseconds.
     pub simulated_ns: u64,
 }
 
 impl Survived {
-    /// Faults of all kinds together.
+    /// Total faults of all kinds.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.faults.values().sum()
     }
 
-    /// Adds what another run survived.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
@@ -79,8 +79,7 @@ impl Survived {
     }
 }
 
-/// The shortest form of a run that fails: without any feature, and with as few requests, as it can
-/// do without and `fails` says that it still does.
+/// Minimises a failing run: removes features and requests while `fails` returns true.
 pub fn shrink(options: &Options, mut fails: impl FnMut(&Options) -> bool) -> Options {
     let mut shortest = options.clone();
     for feature in Plan::draw(options).features {
@@ -104,18 +103,18 @@ pub fn shrink(options: &Options, mut fails: impl FnMut(&Options) -> bool) -> Opt
     shortest
 }
 
-/// Runs what the options say, and tells [`trace`](crate::trace) what happens.
+/// Runs `options`, and reports events to [`trace`](crate::trace).
 ///
 /// # Panics
-/// If anything happens that never may, with what it was.
+/// If an invariant is violated, with a description.
 pub fn run(options: &Options) -> Survived {
     run_plan(options.seed, &Plan::draw(options))
 }
 
-/// Runs a plan; everything else is drawn from `seed`.
+/// Runs a plan; all other choices are drawn from `seed`.
 ///
 /// # Panics
-/// As [`run`].
+/// Like [`run`].
 pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     say(|| format!("{plan:#?}"));
     let mut machine = Machine::new(seed, plan);
@@ -140,10 +139,10 @@ pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     survived
 }
 
-/// Lets all live until so many answers are there.
+/// Runs all actors until `done`, called with the number of answers, returns true.
 ///
 /// # Panics
-/// If that takes too long.
+/// If that takes longer than `most`.
 fn await_answers(machine: &mut Machine, most: Nanos, what: &str, done: impl Fn(u64) -> bool) {
     let outcome = machine.run(most, done);
     assert_eq!(outcome, Outcome::Done, "{what}: {}", machine.standing());

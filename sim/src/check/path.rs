@@ -1,28 +1,28 @@
-//! I/O paths of a run: those of a target's cores to its volumes, and those of a host's threads to their
+//! I/O paths of a run: from a target's cores to its volumes, and from a host's threads to their
 //! namespaces.
 
 use base::{Nanos, Prng};
 use std::fmt;
 use switch::{Path, PathRules, PathSpec, limits};
 
-/// Requests of a core that a path takes at a time, at most: few enough for some to wait. The bytes of
-/// each are those that the disk takes.
+/// Maximum requests of a core in a path at a time: few enough for some to wait. Each may have the
+/// disk's maximum transfer.
 pub(super) const DEPTH: u32 = 32;
 pub(super) const BYTES: u32 = 1 << 20;
 
-/// A path, and its rules.
+/// An I/O path and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawnPath {
-    /// The path.
+    /// The kind of path.
     pub path: Path,
-    /// Its rules.
+    /// Its parameters.
     pub rules: PathRules,
-    /// True if a thread or a commit waits for what is written through it.
+    /// True if a thread or commit waits for writes through it.
     pub awaited: bool,
 }
 
 impl DrawnPath {
-    /// Returns the path and its rules, as a device is told.
+    /// Returns the path with its parameters in the form of a device's options.
     pub(super) const fn spec(self) -> PathSpec {
         PathSpec {
             path: self.path,
@@ -49,18 +49,18 @@ impl DrawnPath {
     }
 }
 
-/// The path by which threads of a host reach each of their namespaces.
+/// The I/O path by which threads of a host reach each of their namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostPath {
-    /// The path. What some of the threads write is awaited also where this says that it is not.
+    /// The path. Writes of some threads are awaited even if this is not.
     pub drawn: DrawnPath,
-    /// Threads that share the work of an application. The first two go by the path.
+    /// Threads that share the work of an application. The first two use the path.
     pub threads: usize,
-    /// Commands outstanding on each connection, at most.
+    /// Maximum outstanding commands on each connection.
     pub depth: u16,
     /// Threads drive their channels only while they have requests.
     pub only_in_calls: bool,
-    /// It leads over a switchboard.
+    /// It uses a switchboard.
     pub switched: bool,
 }
 

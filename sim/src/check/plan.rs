@@ -18,87 +18,87 @@ use reactor::BufferClass;
 use std::collections::BTreeSet;
 use target::Limits;
 
-/// Which run it is.
+/// Identifies a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Everything is drawn from it.
+    /// Seed of all draws.
     pub seed: u64,
-    /// Features that are left out, although the seed would have them.
+    /// Features to leave out even if the seed draws them.
     pub without: BTreeSet<Feature>,
-    /// Requests of each application, rather than as many as the seed says.
+    /// Requests of each application; `None` for the number drawn from the seed.
     pub requests: Option<u64>,
 }
 
-/// A whole run.
+/// The plan of a complete run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The features of the run.
     pub features: BTreeSet<Feature>,
-    /// Targets, each on a machine of its own.
+    /// Targets, each on its own machine.
     pub targets: usize,
     /// Cores of each target.
     pub target_cores: usize,
-    /// Hosts of which each application has a channel through a switchboard, by number.
+    /// Per host: true if its applications submit through a switchboard.
     pub switched: Vec<bool>,
-    /// The I/O paths of hosts, by number.
+    /// I/O paths by host.
     pub paths: Vec<Option<HostPath>>,
-    /// Volumes of each target, each a namespace of the same subsystem.
+    /// Volumes of each target, all namespaces of the same subsystem.
     pub volumes: usize,
-    /// Blocks of a volume.
+    /// Blocks of each volume.
     pub blocks: u64,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub block_bytes: u32,
     /// Hosts, all on the same subsystems.
     pub hosts: usize,
-    /// Applications of each host on each target, each with a channel of its own.
+    /// Applications of each host on each target, each with its own channel.
     pub applications: usize,
     /// I/O queues of each channel.
     pub queues: u16,
     /// Workload of each application.
     pub workload: Workload,
-    /// Time for which each application asks for nothing, once.
+    /// Length of each application's single pause.
     pub rest: Nanos,
-    /// Disturbances that the run brings to connections.
+    /// Disturbances of connections that the run provokes.
     pub provoked: Provoked,
-    /// Errors that applications must be ready for.
+    /// Errors that applications must tolerate.
     pub tolerance: Tolerance,
-    /// Time for which hosts wait for a command.
+    /// Command timeout of the hosts.
     pub command_timeout: Nanos,
-    /// The hosts' keep-alive time-out.
+    /// Keep-alive timeout of the hosts.
     pub keep_alive: Nanos,
-    /// Time without a connection after which hosts fail requests, and go on trying to connect;
-    /// `None` if requests wait for ever.
+    /// Time without a connection after which hosts fail requests; they continue to reconnect.
+    /// `None`: requests wait without limit.
     pub loss_timeout: Option<Nanos>,
     /// The target's limits.
     pub limits: Limits,
-    /// Faults of the network until all is calm.
+    /// Faults of the network until the faults end.
     pub network: NetworkFaults,
-    /// Pace of the cores until all is calm.
+    /// Pace of the cores until the faults end.
     pub pace: Pace,
-    /// Faults of the disks until all is calm.
+    /// Faults of the disks until the faults end.
     pub disk: DiskFaults,
-    /// A send of the liar in so many is changed.
+    /// One send in this many of the host with changed PDUs is changed; 0 for never.
     pub lie_one_in: u64,
-    /// The lies of the run.
+    /// Directions with changed PDUs.
     pub lies: Lies,
     /// Memory of each core.
     pub memory: Memory,
-    /// Tokens a second of each volume; 0 where it is not scheduled.
+    /// Tokens per second of each volume; 0 if it is not scheduled.
     pub tokens_per_second: u64,
-    /// In the order in which they happen.
+    /// Incidents in order.
     pub events: Vec<Event>,
-    /// From so many answers on nothing goes wrong any more.
+    /// Number of answers after which all faults end.
     pub calm_after: u64,
 }
 
-/// True if volumes are behind caches of pages. A resize waits for theirs by the real clock.
+/// True if volumes have page caches. A resize waits for their cores by the real clock.
 fn has_pages(features: &BTreeSet<Feature>) -> bool {
     features.contains(&Feature::PageCache) && !features.contains(&Feature::Resizes)
 }
 
 fn features(options: &Options) -> BTreeSet<Feature> {
     let mut features = BTreeSet::new();
-    // Some runs have little in them, and some nearly everything.
+    // Some runs have few features, some nearly all.
     let share = 1 + draws(options.seed, 1).below(8);
     for (purpose, feature) in (100..).zip(Feature::ALL) {
         let drawn = draws(options.seed, purpose).chance(share, 10);
@@ -110,12 +110,13 @@ fn features(options: &Options) -> BTreeSet<Feature> {
 }
 
 impl Plan {
-    /// True if volumes are behind caches of pages.
+    /// True if volumes have page caches.
     pub(super) fn has_pages(&self) -> bool {
         has_pages(&self.features)
     }
 
-    /// The limits of a target that serves again after a crash, with so many I/O queues at least.
+    /// Draws the limits of a target that restarts after a crash, with at least `queues_min` I/O
+    /// queues.
     pub(super) fn limits_anew(&self, queues_min: u16, prng: &mut Prng) -> Limits {
         let mut limits = self.limits.clone();
         if prng.chance(1, 2) {
@@ -139,7 +140,7 @@ impl Plan {
         self.switched[host] || self.paths[host].is_some_and(|path| path.switched)
     }
 
-    /// The run that these options say.
+    /// Draws the run that `options` identify.
     #[must_use]
     pub fn draw(options: &Options) -> Self {
         let features = features(options);
@@ -214,7 +215,7 @@ impl Plan {
     }
 }
 
-/// Returns the number of targets, and which hosts have a switchboard.
+/// Draws the number of targets, and which hosts have a switchboard.
 fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Vec<bool>) {
     let mut prng = draws(seed, 10);
     let targets = size(&mut prng, 2, 3);
@@ -224,7 +225,7 @@ fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Ve
     (if several { targets } else { 1 }, switched)
 }
 
-/// Returns the I/O path of each host that has one.
+/// Draws the I/O path of each host that has one.
 fn paths(seed: u64, features: &BTreeSet<Feature>, switched: &[bool]) -> Vec<Option<HostPath>> {
     let (mut prng, mut over_boards) = (draws(seed, 23), draws(seed, 25));
     let has = features.contains(&Feature::HostPaths);
@@ -237,20 +238,20 @@ fn paths(seed: u64, features: &BTreeSet<Feature>, switched: &[bool]) -> Vec<Opti
     hosts.map(path).collect()
 }
 
-/// Returns the connections that an association of a host with an I/O path makes for its applications;
-/// one where no host has a path.
+/// Returns the number of connections that an association of a host with an I/O path makes for its
+/// applications; 1 if no host has a path.
 fn connections(paths: &[Option<HostPath>], applications: usize) -> u64 {
     let threads = paths.iter().flatten().map(|path| path.threads).max();
     threads.map_or(1, |threads| (threads * applications) as u64)
 }
 
-/// Some losses are over by then, and some are not.
+/// Draws a time that ends after some losses of a connection, but before other losses.
 fn loss_timeout(seed: u64) -> Nanos {
     let choices = [20, 100, 500, 2_000, 8_000];
     Nanos::from_millis(choices[size(&mut draws(seed, 19), 0, 4)])
 }
 
-/// Errors that the features provoke.
+/// Returns the errors that the features provoke.
 fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     let has = |feature| features.contains(&feature);
     let Provoked {
@@ -296,7 +297,7 @@ fn pace(features: &BTreeSet<Feature>) -> Pace {
     }
 }
 
-/// Few buffers are enough for the largest transfer, and for one of another size beside it.
+/// Draws memory sizes. Few buffers hold the largest transfer and one transfer of another size.
 fn memory(seed: u64, starved: bool) -> Memory {
     if !starved {
         return Memory::default();
@@ -328,7 +329,7 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::Subsystems,
     ];
     let has = |feature| features.contains(&feature);
-    // Hosts that were told of no write cache ask again once a namespace appears that has one.
+    // Hosts that saw no write cache query again when a namespace with a write cache is added.
     let appears = (has(Feature::Cache) || has_pages(features))
         && (has(Feature::Removals) || has(Feature::Rights));
     Provoked {
@@ -363,10 +364,11 @@ fn limits(seed: u64, features: &BTreeSet<Feature>) -> Limits {
     limits
 }
 
-/// Bytes of a piece of a Dataset Management, so that one goes by more pieces than a device gets at a time.
+/// Bytes of a piece of a Dataset Management: small, so that a command has more pieces than a device
+/// takes at a time.
 const PIECE_BYTES: u32 = 4096;
 
-/// Returns these limits with transfers, capsules and queues of any small size.
+/// Returns these limits with random small transfers, capsules and queues.
 fn smaller(prng: &mut Prng, limits: Limits) -> Limits {
     Limits {
         in_capsule_bytes: [0, 512, 4096][size(prng, 0, 2)],
@@ -379,8 +381,8 @@ fn smaller(prng: &mut Prng, limits: Limits) -> Limits {
     }
 }
 
-/// Sends between two cuts where sends are small, at least: a host takes a hundred until it is
-/// connected, and with less it tries that for hours, over and over.
+/// Minimum average number of sends between two cuts if sends are small: a host needs a hundred
+/// sends to connect, and with fewer it would retry for hours.
 const SMALL_CUT_ONE_IN_MIN: u64 = 200;
 
 fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
@@ -424,7 +426,7 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
         partition_one_in,
         refuse_one_in,
         silent_one_in,
-        // Small sends are many, and a peer that sends the same again and again gives up.
+        // Small sends are many, and a peer gives up after it has resent the same data too often.
         flip_one_in: flip_one_in * if small { 16 } else { 1 },
         ..NetworkFaults::CALM
     }
@@ -445,8 +447,7 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
             Nanos::ZERO
         },
         late_one_in: if has(Feature::Late) { late } else { 0 },
-        // A path keeps writes waiting behind what is late before them, and a cache behind a page that
-        // is read.
+        // A path queues writes behind a late request, and a cache behind a page that is being read.
         late_by: if foreign && (has(Feature::Paths) || has_pages(features)) {
             at_foreign
         } else {

@@ -1,4 +1,4 @@
-//! The tenants of hosts and their permissions: as drawn, and as a target is told.
+//! Tenants of hosts and their permissions: as drawn, and in the form of a target's configuration.
 
 use crate::rights::Permit;
 use base::{Nanos, Prng};
@@ -6,14 +6,14 @@ use qos::slo::Weight;
 use qos::{Declaration, Percentile, Slo};
 use target::{AccessGrant, Tenancy, TenantGrant, TenantOptions};
 
-/// The tenants of a target, by host: nothing for one that is no tenant.
+/// Tenants of a target by host; `None` for a host without a tenant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tenants(Vec<Option<Tenant>>);
 
 #[derive(Clone, Debug)]
 struct Tenant {
     declaration: Declaration,
-    /// By volume; nothing where it may do everything.
+    /// Permissions by volume; `None` for full access.
     permits: Option<Vec<Vec<Permit>>>,
 }
 
@@ -41,7 +41,7 @@ impl Permit {
 }
 
 impl Tenants {
-    /// Any.
+    /// Draws random tenants.
     pub(super) fn draw(prng: &mut Prng, hosts: usize, volumes: usize, blocks: u64) -> Self {
         let draw = |_| {
             if prng.chance(1, 3) {
@@ -72,7 +72,7 @@ impl Tenants {
             .map(|permits| permits[volume].clone())
     }
 
-    /// As a target is told.
+    /// Returns the tenants in the form of a target's configuration.
     pub(super) fn tenancy(&self) -> Tenancy {
         let tenants = self.0.iter().enumerate();
         let tenants = tenants.filter_map(|(host, tenant)| Some((host, tenant.as_ref()?)));
@@ -90,7 +90,7 @@ impl Tenants {
     }
 }
 
-/// A promise that every device keeps, or a share.
+/// Draws an SLO that every device meets, or a weight.
 fn declaration(prng: &mut Prng) -> Declaration {
     if prng.chance(1, 3) {
         return Declaration::LatencyCritical(Slo {

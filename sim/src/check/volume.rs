@@ -1,4 +1,4 @@
-//! Volumes, and what is known of each.
+//! Volumes with their oracles.
 
 use super::feature::Feature;
 use super::path::{self, DrawnPath};
@@ -17,31 +17,32 @@ use std::rc::Rc;
 use std::sync::Arc;
 use target::NamespaceOptions;
 
-/// Versions of different volumes differ, so that a block of one is never taken for another's.
+/// Distance between the versions of different volumes, so that a block of one volume is never taken
+/// for a block of another volume.
 const VERSIONS_PER_VOLUME: u64 = 1 << 32;
 
 /// A core on which a dispatcher runs.
 pub(super) type DispatcherCore = Core<SimDriver, Dispatcher>;
 
-/// A volume, and all that is known of its content.
+/// A volume with the model of its content.
 #[derive(Debug)]
 pub(super) struct Volume {
     pub(super) disk: Disk,
     pub(super) oracle: Rc<RefCell<Oracle>>,
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
-    /// The way to it in a target's process.
+    /// The I/O path to it in a target's process.
     way: Option<DrawnPath>,
-    /// The rules of the cache of pages before it.
+    /// Options of its page cache; `None` without a cache.
     pages: Option<CacheOptions>,
-    /// The volume behind that cache, which is in the memory of the process that serves it.
+    /// The volume behind that cache, which is in the memory of the serving process.
     cached: RefCell<Option<Arc<dyn Device>>>,
 }
 
-/// Pages of a cache, at most: some volumes have room in it, and some do not.
+/// Maximum pages of a cache: some volumes fit in it, some do not.
 const PAGES_MAX: u64 = 64;
 
-/// Draws the rules of a cache of pages.
+/// Draws the options of a page cache.
 fn draw_cache(plan: &Plan, prng: &mut Prng) -> Option<CacheOptions> {
     if !plan.has_pages() {
         return None;
@@ -58,7 +59,7 @@ fn draw_cache(plan: &Plan, prng: &mut Prng) -> Option<CacheOptions> {
 }
 
 impl Volume {
-    /// The volume with this number.
+    /// Creates the volume with this number.
     pub(super) fn new(number: u64, plan: &Plan, prng: &mut Prng) -> Self {
         let geometry = Geometry {
             block_bytes: plan.block_bytes,
@@ -86,8 +87,8 @@ impl Volume {
         }
     }
 
-    /// The volume as a namespace of a process, and the dispatcher of its path, on a core with this
-    /// driver, where that has one.
+    /// Returns the volume as a namespace of a process, and the dispatcher of its path, if it has
+    /// one, on a core with this driver.
     pub(super) fn as_namespace(
         &self,
         nsid: u32,
@@ -116,7 +117,7 @@ impl Volume {
         (options(device), dispatcher)
     }
 
-    /// A device behind the cache of pages, where the volume has one.
+    /// Puts the page cache in front of a device, if the volume has one.
     fn behind_cache(
         &self,
         device: Arc<dyn Device>,
@@ -130,7 +131,7 @@ impl Volume {
         cache
     }
 
-    /// The same volume without a cache of pages: several processes serve it.
+    /// Returns the same volume without a page cache: several processes serve it.
     pub(super) fn shared(self) -> Self {
         Self {
             pages: None,
@@ -138,14 +139,14 @@ impl Volume {
         }
     }
 
-    /// The process that serves it has crashed: what its cache of pages had is gone.
+    /// Notes that the serving process has crashed: the content of its page cache is lost.
     pub(super) fn lose_process(&self) {
         if self.cached.borrow_mut().take().is_some() {
             self.oracle.borrow_mut().power_lost();
         }
     }
 
-    /// Returns the number of blocks that it has now.
+    /// Returns its current number of blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.disk.geometry().blocks
     }
@@ -155,7 +156,7 @@ impl Volume {
         self.oracle.borrow_mut().power_lost();
     }
 
-    /// Its size begins to change. Blocks that go become zeroes.
+    /// Begins a change of its size. Removed blocks become zeroes.
     pub(super) fn begin_resize(&self, blocks: usize) -> Option<(Range<usize>, Version)> {
         let before = self.extent.blocks();
         self.extent.begin();
@@ -166,7 +167,7 @@ impl Volume {
         })
     }
 
-    /// It has the size that its disk has now.
+    /// Ends a change of its size, which is now that of its disk.
     pub(super) fn end_resize(&self, gone: Option<(Range<usize>, Version)>) {
         let blocks = usize::try_from(self.blocks()).expect("a small disk");
         if let Some((range, version)) = gone {
@@ -180,7 +181,7 @@ impl Volume {
         self.extent.end(blocks);
     }
 
-    /// Every block is what it may be.
+    /// Asserts that every block has an allowed content.
     pub(super) fn check(&self) {
         let mut oracle = self.oracle.borrow_mut();
         let began = oracle.begin_read();

@@ -1,6 +1,5 @@
-//! An application's connections: requests that fail for want of one, and that others are asked for in
-//! the place of; lanes that a channel must have; and channels that are closed, and others opened in the
-//! place of these.
+//! An application's connections: replacement of requests that failed for lack of a connection;
+//! lanes that a channel must have; channels that are closed and opened again.
 
 use super::{Client, Way};
 use crate::application::{Application, Replacement};
@@ -8,22 +7,22 @@ use base::{Nanos, Prng, Time};
 use block::BlockError;
 use host::{Association, Phase};
 
-/// Time for which an application asks for nothing after a request that failed for want of a
-/// connection: the next one would fail at once.
+/// Pause of an application after a request failed for lack of a connection: the next request would
+/// fail immediately.
 const PATIENCE: Nanos = Nanos::from_millis(20);
 
 /// A loss of the connection, as an application sees it.
 #[derive(Debug)]
 pub(super) struct Loss {
-    /// Number of associations that were live before.
+    /// Number of live associations before the loss.
     generation: u64,
-    /// Time at which it was seen.
+    /// Time of its detection.
     since: Time,
 }
 
 impl Client {
-    /// Returns true if another request is to be asked for in the place of one that ended so. It waits
-    /// for a while.
+    /// Returns true if the application must replace a request with this result. It then pauses
+    /// first.
     pub(super) fn asks_anew(&mut self, answer: Result<(), BlockError>) -> bool {
         if !self.work.asks_anew || answer != Err(BlockError::Gone) {
             return false;
@@ -34,7 +33,7 @@ impl Client {
         anew
     }
 
-    /// Asserts that no request waits for a connection for longer than its host lets it.
+    /// Asserts that no request waits for a connection for longer than its host allows.
     pub(crate) fn check_waits(&mut self, association: &Association) {
         let Some(limit) = self.work.waits else {
             return;
@@ -65,12 +64,12 @@ impl Client {
     }
 }
 
-/// The part of an application's work that its next channel has.
+/// The work for an application's next channel.
 #[derive(Debug)]
 pub(super) struct Reopening(Box<Application>);
 
 impl Reopening {
-    /// Takes from an application what its next channel is to have; `None` where that is nothing.
+    /// Splits off the work for an application's next channel; `None` if there is none.
     pub(super) fn split(application: &mut Application) -> Option<Self> {
         let requests = application.workload.requests;
         let mut prng = Prng::from_seed(application.seed ^ 0x0E09);
@@ -89,22 +88,22 @@ impl Reopening {
 }
 
 impl Client {
-    /// Takes what another channel is to be opened for, once this one is closed.
+    /// Takes the work for the next channel after this channel is closed.
     pub(crate) fn take_next(&mut self) -> Option<Application> {
         let closed = self.closing && self.channel.as_ref().closed();
         let next = self.reopening.take_if(|_| closed)?;
         Some(*next.0)
     }
 
-    /// Another volume came, perhaps in the place of its namespace: its next channel finds that one.
+    /// Notes that another volume replaced its namespace: its next channel opens that volume.
     pub(crate) fn is_replaced(&mut self, by: &Replacement<'_>) {
         if let Some(Reopening(next)) = &mut self.reopening {
             next.is_replaced(by);
         }
     }
 
-    /// Returns true if its channel works without one of the lanes that it has a queue for: an
-    /// application ends only when the channel has them all, so one that is never opened is a hang.
+    /// Returns true if its channel lacks one of its lanes. An application ends only when the
+    /// channel has all its lanes, so that a lane that is never opened is detected as a hang.
     pub(super) fn lacks_lane(&self) -> bool {
         match &self.channel {
             Way::Any(_) => false,

@@ -1,14 +1,14 @@
-//! Content of blocks: the version and the address of each, all over it.
+//! Content of blocks: the version and address of each block, repeated over it.
 
 use super::{Client, RequestKind};
 use crate::oracle::Version;
 use reactor::IoSlice;
 use std::ops::Range;
 
-/// Which write put these bytes into a block.
+/// Returns the version of a block's content.
 ///
 /// # Panics
-/// If none has put all of them there.
+/// If not all bytes are from one write.
 pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
     let expected = pattern(block, version);
@@ -27,7 +27,7 @@ pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     version
 }
 
-/// Fills `out` with what a write of `version` puts into `block`; version 0 is a block that was never
+/// Fills `out` with the content of `block` in `version`; version 0 is a block that was never
 /// written.
 pub(super) fn fill(block: usize, version: Version, out: &mut [u8]) {
     let pattern = pattern(block, version);
@@ -36,7 +36,7 @@ pub(super) fn fill(block: usize, version: Version, out: &mut [u8]) {
     rest.copy_from_slice(&pattern[..rest.len()]);
 }
 
-/// Lets `make` write all bytes of `data`: where they lie, or as a copy for a device's memory.
+/// Calls `make` to write all bytes of `data`: in place, or through a copy for device memory.
 pub(super) fn write(data: &mut IoSlice, make: impl FnOnce(&mut [u8])) {
     if let Some(bytes) = data.bytes_mut() {
         return make(bytes);
@@ -57,7 +57,7 @@ fn pattern(block: usize, version: Version) -> [u8; 16] {
 }
 
 impl Client {
-    /// A request's content: the version and the address of each block, all over it.
+    /// Fills a request's data: the version and address of each block, repeated over it.
     pub(super) fn fill(
         &self,
         mut data: IoSlice,

@@ -27,7 +27,7 @@ impl Client {
         }
     }
 
-    /// Draws the next operation, and its blocks.
+    /// Draws the next operation and its blocks.
     pub(super) fn draw(&mut self) -> Option<(Operation, Range<usize>)> {
         let operation = self.operation();
         let range = match operation {

@@ -1,4 +1,4 @@
-//! Commands over several extents, each of which is judged as a request of its own.
+//! Commands over several extents. Each extent is checked as a separate request.
 
 use super::{Client, Way};
 use crate::application::Mix;
@@ -9,7 +9,7 @@ use block::{Completion, Extent, Extents, Operation, SubmitExtents};
 use reactor::Context;
 
 impl Client {
-    /// Draws a command over several extents, now and then.
+    /// Occasionally draws a command over several extents.
     pub(super) fn next_extents(&mut self, cx: &Context<'_>) -> Option<Extents> {
         const WRITE: Operation = Operation::Write { durable: false };
         let left = usize::try_from(self.work.workload.requests - self.issued).unwrap_or(usize::MAX);
@@ -48,7 +48,7 @@ impl Client {
         }
         drop(oracle);
         let size = self.geometry.block_bytes as usize;
-        // No request has it: theirs are those of keys.
+        // Distinct from the tags of requests, which are keys.
         let tag = u64::MAX - self.issued;
         let lengths = ranges.iter().map(|range| range.len() * size);
         let memory: Option<Vec<_>> = lengths.map(|bytes| self.memory(bytes, cx)).collect();
@@ -75,7 +75,7 @@ impl Client {
         })
     }
 
-    /// Submits a command over extents. Returns false while there is no room for it.
+    /// Submits a command over extents. Returns false if the channel is full.
     pub(super) fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> bool {
         let gives_up = self.gives_up.as_mut();
         let limit = gives_up.and_then(|gives_up| gives_up.limit_of_extents(cx.now));
@@ -102,7 +102,7 @@ impl Client {
         true
     }
 
-    /// Takes the answer to each extent as that to a request of its own.
+    /// Processes the answer to each extent as that of a separate request.
     pub(super) fn answered_extents(&mut self, command: Extents, sent: bool) {
         for extent in command.extents {
             let Extent {

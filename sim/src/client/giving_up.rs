@@ -1,4 +1,4 @@
-//! Requests on their way, and those that the application does not wait for.
+//! Submission of requests, and requests that time out or are cancelled.
 
 use super::{Client, InFlight, RequestKind, Way};
 use crate::trace::say;
@@ -7,19 +7,19 @@ use block::{BlockError, Request, Submit};
 use reactor::Context;
 use std::ops::Range;
 
-/// The way in which a client gives requests up.
+/// How a client times out or cancels requests.
 #[derive(Debug)]
 pub(super) struct GivingUp {
     prng: Prng,
-    /// Draws for commands over extents, so that what is drawn for requests does not depend on those.
+    /// Generator for commands over extents, so that the draws for requests do not depend on those.
     prng_of_extents: Prng,
-    /// A request in so many has a limit,
+    /// One request in this many has a timeout.
     limit_one_in: u64,
-    /// of at most so long: some are done by then, and some are not.
+    /// Maximum timeout: some requests complete within it, some do not.
     patience: Nanos,
-    /// One time in so many that it may, it cancels a request.
+    /// One opportunity in this many to cancel a request is taken.
     cancel_one_in: u64,
-    /// Blocks of the write that was given up last: half of them are written anew at once.
+    /// Blocks of the last write that was given up: half of these writes are repeated immediately.
     given_up: Option<Range<usize>>,
 }
 
@@ -40,12 +40,12 @@ impl GivingUp {
         }
     }
 
-    /// Draws the limit of a request, now and then.
+    /// Occasionally draws the timeout of a request.
     fn limit(&mut self, now: Time) -> Option<Time> {
         Self::draw(&mut self.prng, self.limit_one_in, self.patience, now)
     }
 
-    /// Draws the limit of a command over extents, now and then.
+    /// Occasionally draws the timeout of a command over extents.
     pub(super) fn limit_of_extents(&mut self, now: Time) -> Option<Time> {
         let prng = &mut self.prng_of_extents;
         Self::draw(prng, self.limit_one_in, self.patience, now)
@@ -58,7 +58,7 @@ impl GivingUp {
 }
 
 impl Client {
-    /// Notes that a write was given up, and not answered.
+    /// Notes that a write was given up without a definite result.
     pub(super) fn note_given_up(&mut self, request: &InFlight, answer: Result<(), BlockError>) {
         let gave_up = matches!(answer, Err(BlockError::TimedOut | BlockError::Aborted));
         let is_write = matches!(request.kind, RequestKind::Write { .. });
@@ -70,14 +70,14 @@ impl Client {
         }
     }
 
-    /// Returns the blocks of a write that was given up, where they are to be written anew.
+    /// Returns the blocks of a given-up write that is to be repeated.
     pub(super) fn written_anew(&mut self) -> Option<Range<usize>> {
         let gives_up = self.gives_up.as_mut()?;
         let blocks = gives_up.given_up.take();
         blocks.filter(|_| gives_up.prng.chance(1, 2))
     }
 
-    /// Submits a request. Returns false if the channel has no room for it.
+    /// Submits a request. Returns false if the channel is full.
     pub(super) fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
         let gives_up = self.gives_up.as_mut();
         let limit = gives_up.and_then(|gives_up| gives_up.limit(cx.now));
@@ -102,8 +102,8 @@ impl Client {
         true
     }
 
-    /// Returns true if a write that ended so may take effect after newer ones of other hosts, which
-    /// nothing holds back, or after its namespace has gone and come back
+    /// Returns true if a write with this result may take effect after newer writes of other hosts,
+    /// which are not held back, or after its namespace was removed and added again
     /// (docs/design/decisions/0004-replay.md).
     pub(super) fn may_come_late(&self, request: &InFlight, answer: Result<(), BlockError>) -> bool {
         let ends_early = request.given_up || self.work.waits.is_some() || self.work.deaths;
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Cancels a request, or a command over extents, now and then.
+    /// Occasionally cancels a request or a command over extents.
     pub(super) fn cancel_some(&mut self, cx: &mut Context<'_>) {
         let (Way::Remote(channel), Some(gives_up)) = (&mut self.channel, &mut self.gives_up) else {
             return;

@@ -1,4 +1,4 @@
-//! Answers, and what they are judged by.
+//! Checks of answers.
 
 use super::content::version_of;
 use super::{Client, InFlight, RequestKind, WARM_UP, Way};
@@ -11,7 +11,7 @@ use reactor::IoSlice;
 use std::ops::Range;
 
 impl Client {
-    /// Takes an answer. `sent`: a command of the request may have left the host.
+    /// Processes an answer. `sent`: a command of the request may have left the host.
     pub(super) fn answered(&mut self, completion: Completion, sent: bool) {
         let key = SlabKey::from_tag(completion.tag);
         let request = self
@@ -43,21 +43,21 @@ impl Client {
         if self.work.judged {
             self.judge(request, completion, sent);
         } else if completion.result == Err(BlockError::Gone) {
-            // A lie told it so; asking on and on would bring nothing else.
+            // A changed PDU caused the error; further requests would fail the same way.
             self.work.workload.requests = self.issued;
             self.work.report.borrow_mut().gave_up = true;
         }
     }
 
-    /// Asserts that the answer is one that the target's permissions allow. Returns the blocks that
-    /// the request did not touch.
+    /// Asserts that the target's permissions allow the answer. Returns the blocks that the request
+    /// did not touch.
     fn judge_by_law(&self, request: &InFlight, answer: Result<(), BlockError>) -> Vec<usize> {
         let (Some(law), Some(operation), Some(asked)) =
             (&self.work.law, request.operation, request.asked)
         else {
             return Vec::new();
         };
-        // Another extent of the same command may be what was refused.
+        // The refused extent may be another extent of the same command.
         let refused = matches!(answer, Err(BlockError::Denied | BlockError::OutOfRange));
         if request.together.is_some() && refused {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Client {
         law.judge(operation, &request.range, asked, answer)
     }
 
-    /// Asserts that the answer is one that the device may give.
+    /// Asserts that the device may give this answer.
     fn judge(&mut self, request: InFlight, completion: Completion, sent: bool) {
         let answer = completion.result;
         let untouched = self.judge_by_law(&request, answer);
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Checks what a read has returned, and notes how long it took.
+    /// Checks the data of a read, and records its latency.
     fn check_read(&mut self, range: &Range<usize>, began: StepNumber, since: Time, data: &IoSlice) {
         if let Some(log) = &self.log {
             let took = self.now.since(since);
@@ -148,10 +148,10 @@ impl Client {
         self.check(range, began, &bytes);
     }
 
-    /// A Flush that began then failed because what was not flushed may be lost. Every loss is told
-    /// once; whatever was asked for before that is told too. A loss while it is under way may be
-    /// another one than it tells: its answer may have arrived before the connection broke, and be read
-    /// later.
+    /// Processes a Flush, begun at `began`, that failed because unflushed data may be lost. Every
+    /// loss is reported once, including losses before the Flush began. A loss during the Flush may
+    /// be a later one than the reported loss: the answer may have arrived before the connection
+    /// broke, and be read later.
     fn told_of_loss(&mut self, began: StepNumber) {
         let mut oracle = self.oracle.borrow_mut();
         let (losses, told) = self.told;
@@ -159,7 +159,8 @@ impl Client {
             Tolerance::Any => true,
             Tolerance::Only { forgets, .. } => forgets,
         };
-        // A lane of a switchboard tells the next Flush by it, and there are several.
+        // A switchboard reports the loss at the next Flush of each lane, and there are several
+        // lanes.
         let again = matches!(self.channel, Way::Any(_)) && losses > 0;
         assert!(
             forgets || again || oracle.losses() > losses || began < told,
@@ -168,8 +169,8 @@ impl Client {
         self.told = (oracle.losses_before(began), oracle.begin_flush());
     }
 
-    /// A comparison that holds found what was expected; one that does not found something else
-    /// somewhere.
+    /// A comparison that succeeds found the expected content; one that fails found other content in
+    /// some block.
     fn check_compared(
         &self,
         range: &Range<usize>,
@@ -194,11 +195,11 @@ impl Client {
         );
     }
 
-    /// Asserts that a write did not pass an older one that was lost with a connection. The older
-    /// one is known to have been sent on it if it was read before the host was connected again.
+    /// Asserts that a write did not pass an older write that was lost with a connection. If the
+    /// older write was read before the host reconnected, it was sent on the lost connection.
     fn check_order(&self, range: &Range<usize>, version: Version) {
         if matches!(self.channel, Way::Any(_)) {
-            // Other threads connect again, and when they did is not known here.
+            // Other threads reconnect, at a time that is not known here.
             return;
         }
         let oracle = self.oracle.borrow();
@@ -216,7 +217,7 @@ impl Client {
         }
     }
 
-    /// Asserts that what was acknowledged before a Flush, or written with FUA, is on the medium.
+    /// Asserts that writes acknowledged before a Flush, or written with FUA, are on the medium.
     fn check_medium(&self, promised: impl Iterator<Item = (usize, Version)>) {
         let Some(medium) = &self.medium else { return };
         for (block, promised) in promised {
@@ -247,7 +248,7 @@ impl Client {
     }
 }
 
-/// A comparison that does not hold is an answer like another.
+/// Returns true for an error. A failed comparison is a regular answer.
 fn is_failure(result: Result<(), BlockError>) -> bool {
     result.is_err_and(|error| error != BlockError::CompareFailure)
 }

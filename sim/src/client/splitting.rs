@@ -1,18 +1,18 @@
-//! Writes that one command does not take, with a Flush before and behind them.
+//! Writes that exceed one command, with a Flush before and after them.
 
 use base::Prng;
 use block::{Geometry, Operation};
 use std::ops::Range;
 
-/// Such an application works on the first blocks of its device, which take so many commands.
+/// Size of the range that such an application uses, in maximum-size commands, from the first block.
 const COMMANDS: u64 = 4;
 
-/// Draws one request after the other: a write, a Flush, zeroes in several commands instead of it and of
-/// what is behind it, a Flush, and a read of what the first one of these commands did.
+/// Draws one request after another: a write, a Flush, zeroes in several commands over the written
+/// range and the blocks after it, a Flush, and a read of the first command's range.
 #[derive(Debug)]
 pub(super) struct Splitting {
     prng: Prng,
-    /// The requests that come next, the last one first.
+    /// Next requests, in reverse order.
     next: Vec<(Operation, Range<u64>)>,
 }
 
@@ -24,7 +24,7 @@ impl Splitting {
         }
     }
 
-    /// Returns the next operation, and its blocks. One command takes so many of them.
+    /// Returns the next operation and its blocks. `takes` is the maximum of blocks per command.
     pub(super) fn draw(&mut self, geometry: Geometry, takes: u64) -> (Operation, Range<usize>) {
         if self.next.is_empty() {
             self.plan(geometry.blocks, takes);

@@ -1,14 +1,14 @@
-//! The way in which an application's requests leave.
+//! The channel through which an application sends its requests.
 
 use block::Channel;
 use host::RemoteChannel;
 
-/// The way in which an application's requests leave.
+/// The channel through which an application sends its requests.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// By any channel.
+    /// Any channel.
     Any(Box<dyn Channel>),
-    /// By one of a remote namespace.
+    /// A channel of a remote namespace.
     Remote(Box<RemoteChannel>),
 }
 

@@ -1,4 +1,4 @@
-//! Events of a core's sockets: the core is told of them, and goes on with its operations.
+//! Events of a core's sockets: processes them and continues the pending operations.
 
 use super::{Sending, SimDriver, Socket};
 use base::SlabKey;
@@ -7,14 +7,14 @@ use std::io;
 use std::net::SocketAddr;
 
 impl SimDriver {
-    /// Returns true if something may have happened to the sockets since they were looked at.
+    /// Returns true if the state of the sockets may have changed since the last check.
     pub(super) fn looks_at_sockets(&self) -> bool {
         let looks = self.world.borrow().network.stirred.is_changed(self.number);
         debug_assert!(looks || !self.has_moved(), "a core was not told to look");
         looks
     }
 
-    /// Returns true if an operation on a socket is over, or goes on.
+    /// Returns true if an operation on a socket has completed, or can continue.
     pub(super) fn has_moved(&self) -> bool {
         let world = &mut *self.world.borrow_mut();
         let (network, now) = (&world.network, world.now);
@@ -37,7 +37,7 @@ impl SimDriver {
         moved
     }
 
-    /// Goes on with what happened to the sockets.
+    /// Processes the events of the sockets.
     pub(super) fn look_at_sockets(&mut self) {
         self.world.borrow_mut().network.stirred.settle(self.number);
         self.poll_accepts();
@@ -113,7 +113,7 @@ impl SimDriver {
         self.complete(key, Outcome::Sent { list, result });
     }
 
-    /// The ring tells of watched sockets on which something has arrived, in the order in which they
+    /// Reports watched sockets with arrived data, as the ring does, in the order in which they
     /// became readable.
     fn reap_ring(&mut self) {
         let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! The calls that decisions about arrivals make, answered by the simulated network.
+//! The system calls of the arrival decisions, executed in the simulated network.
 
 use super::{RECEIVE_BYTES, Socket};
 use crate::network::{Arrival, Concerns, Sent};
@@ -10,7 +10,7 @@ use reactor::{BufferPool, Completion, DriverStats, IoSlice, Outcome, Received};
 use std::cell::RefCell;
 use std::io;
 
-/// The calls that decisions about arrivals make.
+/// The system calls of the arrival decisions.
 pub(super) struct Kernel<'a> {
     pub(super) number: CoreNumber,
     pub(super) busy_until: &'a mut Time,
@@ -107,7 +107,7 @@ impl arrivals::Kernel for Kernel<'_> {
         };
         sending.in_line = false;
         let world = &mut *self.world.borrow_mut();
-        // What is left is read when it is sent: it has to be there until then.
+        // The remainder is read when it is sent: it must stay valid until then.
         let end = socket.end;
         let left = sending.list.bytes() - sending.sent;
         let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
@@ -117,7 +117,7 @@ impl arrivals::Kernel for Kernel<'_> {
         bytes.clear();
         sending.list.append_to(sent, bytes);
         let cost = Nanos(world.pace.send_per_kib.0 * piece as u64 / 1024);
-        // What a core sends in one turn it sends in order, one after the other.
+        // The sends of a core in one turn follow each other.
         *self.busy_until = world.now.max(*self.busy_until) + cost;
         self.stats.sends += 1;
         let (prng, more) = (&mut world.prng, left > bytes.len());
@@ -136,7 +136,7 @@ impl arrivals::Kernel for Kernel<'_> {
         sending.at = *self.busy_until + stall;
         let concerns = Concerns::Core(self.number);
         world.network.note(sending.at, world.now, concerns);
-        // It goes on at that time, as where the socket was full.
+        // It continues at that time, as if the socket were full.
         false
     }
 

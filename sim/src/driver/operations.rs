@@ -1,4 +1,4 @@
-//! The driver's contract: operations of a core, and what they come to.
+//! The driver's contract: operations of a core and their completions.
 
 use super::{IDLE_TURN, RECEIVE_QUEUES, Rest, SimDriver};
 use base::units::CoreId;
@@ -58,7 +58,7 @@ impl Driver for SimDriver {
                 let now = kernel.now;
                 arrivals.wanted(slot, now, &mut kernel);
             }
-            // What was sent is on its way in either case.
+            // Sent data is in flight in either case.
             Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
             Op::Release { socket } => self.release(key, socket),
             Op::Connect {
@@ -83,7 +83,7 @@ impl Driver for SimDriver {
         }
     }
 
-    /// Never waits: the world moves its clock when every core has nothing left to do.
+    /// Never waits: the world advances its clock when no core has work.
     fn reap(&mut self, _wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         let now = self.world.borrow().now;
@@ -149,7 +149,7 @@ impl Driver for SimDriver {
         arrivals.set_quantum(key, quantum, &mut kernel);
     }
 
-    /// By connection, as a network card with some receive queues has it.
+    /// Returns a core per connection, like a network card with several receive queues.
     fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
         let end = self.sockets.get(self.key(socket))?.end;
         let queue = end / 2 % RECEIVE_QUEUES;

@@ -1,4 +1,4 @@
-//! Puts a world together.
+//! Builds a world.
 
 use super::app::{App, Way};
 use super::config::{AppSpec, Config, Hosting, Topology};
@@ -19,10 +19,10 @@ use switch::{
     ApplicationSteering, Class, ClassScheduler, Doorbell, Knobs, PerClass, RequestSteering,
 };
 
-/// Applications begin within this time: no two at the same moment.
+/// Applications start at distinct random times within this time.
 const START_NS: u64 = 200_000;
 
-/// A world in which nothing has happened yet.
+/// Builds a world at its start.
 pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
     let mut random = Random::new(config.seed);
     let (host_cores, target_cores) = places(config);
@@ -88,7 +88,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
     world
 }
 
-/// The cores of the host and of the target.
+/// Returns the cores of the host and of the target.
 const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
     match config.topology {
         Topology::Network {
@@ -101,7 +101,7 @@ const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
     }
 }
 
-/// Gives a thread that does `Latency` work the priority that the knobs ask for.
+/// Gives a thread for `Latency` requests the priority that the knobs set.
 fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}
@@ -109,7 +109,7 @@ fn raise(thread: &mut Thread, knobs: &Knobs) {
     }
 }
 
-/// The same for a dataplane thread that serves all classes.
+/// Gives a dataplane thread that serves all classes the priority that the knobs set.
 fn raise_shared(thread: &mut Thread, knobs: &Knobs) {
     if knobs.raises_dataplane() {
         thread.weight = WEIGHT_NICEST;
@@ -142,7 +142,7 @@ impl World<'_> {
         }
     }
 
-    /// A loop with a thread of its own.
+    /// Adds a loop with its own thread.
     fn add_loop(&mut self, side: Side, core: usize, latency: bool) -> usize {
         let mut thread = Thread::new(Role::Engine(self.engines.len()), core);
         let own = self.config.hosting == Hosting::Inline;
@@ -165,7 +165,7 @@ impl World<'_> {
         engine
     }
 
-    /// A loop of this thread.
+    /// Adds a loop of this thread.
     fn add_engine(&mut self, side: Side, thread: usize, way: Way) -> usize {
         let scheduler = ClassScheduler::new(self.knobs.service());
         self.engines.push(Engine::new(side, thread, way, scheduler));
@@ -214,16 +214,16 @@ impl World<'_> {
         self.calendar.push(begin, Event::Start { app: number });
     }
 
-    /// An application with `Latency` work comes to a core. Returns true if few are there, so that it
-    /// opens a lane of its own.
+    /// Counts an application with `Latency` requests on a core. Returns true if few are there, so
+    /// that it opens its own lane.
     fn enters(&mut self, core: usize) -> bool {
         let core = self.host_index(core);
         self.latency_apps[core] += 1;
         self.latency_apps[core] <= self.knobs.direct_submitters
     }
 
-    /// The lane of a host engine for a class, to the next target: a pair of ends, served on the
-    /// target by the core with the same number as far as there are so many.
+    /// Adds the lane of a host engine for a class to the next target: a pair of ends, served on the
+    /// target by the core with the same number, modulo the number of cores.
     fn add_lane(&mut self, engine: usize, class: Class) -> Option<usize> {
         let it = &self.engines[engine];
         let served = match (self.config.hosting, it.way) {
@@ -252,7 +252,7 @@ impl World<'_> {
         Some(host)
     }
 
-    /// Puts what is already known to happen into the calendar.
+    /// Schedules the events that are known at the start.
     fn schedule_plan(&mut self) {
         let measure = self.config.warmup.0;
         self.calendar.push(measure, Event::Measure);

@@ -1,10 +1,10 @@
-//! The caches of a core beside bulk: after 32 KiB were moved, the kernel's code and data that a
-//! switch, a send or a receive needs are no longer near, once for each.
+//! The caches of a core under bulk transfers: after 32 KiB were moved, the kernel's code and data
+//! for a switch, a send or a receive must be fetched again, once for each.
 
-/// Bytes that leave little else in a core's nearest caches, when they are moved at once.
+/// Bytes that evict nearly everything else from a core's nearest caches when moved at once.
 const BULK_BYTES: u64 = 32 * 1024;
 
-/// Something that a core does sooner if it did it lately.
+/// An action of a core that is faster if its code and data are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Habit {
     Switch,
@@ -15,21 +15,22 @@ pub(super) enum Habit {
 /// The state of a core's caches.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
-    /// The number of times that bulk went through them.
+    /// Number of bulk transfers so far.
     bulk: u64,
-    /// That number when each habit was followed last.
+    /// That number at the last occurrence of each action.
     followed: [u64; 3],
 }
 
 impl Caches {
-    /// Returns the additional cost of a habit now: `price_ns` if bulk came since the last time.
+    /// Returns the additional cost of an action now: `price_ns` if bulk was moved since its last
+    /// occurrence, else 0.
     pub(super) const fn follow(&mut self, habit: Habit, price_ns: u64) -> u64 {
         let followed = std::mem::replace(&mut self.followed[habit as usize], self.bulk);
         if followed == self.bulk { 0 } else { price_ns }
     }
 
-    /// Returns the additional cost of sending or receiving so many bytes now. Bulk pays nothing: its
-    /// cost by the byte includes that it comes after other bulk.
+    /// Returns the additional cost of sending or receiving `bytes` now. Bulk pays nothing: its cost
+    /// per byte includes that it follows other bulk.
     pub(super) const fn carry(&mut self, habit: Habit, bytes: u64, price_ns: u64) -> u64 {
         let more_ns = self.follow(habit, price_ns);
         if bytes < BULK_BYTES {

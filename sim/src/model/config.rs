@@ -1,13 +1,13 @@
-//! The configuration of a run: the machines, the applications, the stack, and the time.
+//! The configuration of a run: machines, applications, stack and duration.
 
 use base::Nanos;
 use serde::{Deserialize, Serialize};
 use switch::{Class, Knobs};
 
-/// Which machines there are.
+/// The machines of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// A host and a target of so many cores each, with a network between them.
+    /// A host and a target, connected by a network.
     Network {
         /// Cores of the host.
         host_cores: usize,
@@ -18,7 +18,7 @@ pub enum Topology {
     },
     /// One machine of two cores and its loopback: the target on core 0, applications on core 1.
     Split,
-    /// One machine of so many cores and its loopback: target and applications on all of them.
+    /// One machine and its loopback: target and applications on all cores.
     Shared {
         /// Cores.
         cores: usize,
@@ -30,12 +30,12 @@ pub enum Topology {
 pub struct Link {
     /// Bits per second.
     pub bits_per_second: u64,
-    /// From one end to the other.
+    /// Latency from one end to the other.
     pub propagation: Nanos,
 }
 
 impl Link {
-    /// The papers' link, and two of them.
+    /// The papers' link: 100 Gbit/s.
     pub const GBPS_100: Self = Self {
         bits_per_second: 100_000_000_000,
         propagation: Nanos(1_000),
@@ -46,14 +46,14 @@ impl Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hosting {
-    /// Dataplane threads on each core, shared by its applications: one for each class where
-    /// `Latency` threads may go first, else one for all.
+    /// Dataplane threads on each core, shared by its applications: one for each class if `Latency`
+    /// threads may have priority, else one for all classes.
     Worker,
-    /// Each application's own thread, with lanes of its own.
+    /// Each application's own thread, with its own lanes.
     Inline,
 }
 
-/// Applications that are alike.
+/// A group of identical applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppSpec {
     /// Their class.
@@ -62,18 +62,19 @@ pub struct AppSpec {
     pub count: usize,
     /// Bytes of a request.
     pub bytes: u32,
-    /// Requests that each keeps in flight.
+    /// Outstanding requests of each application.
     pub depth: u32,
-    /// Thousandths of the requests that are writes.
+    /// Share of writes, in thousandths of the requests.
     pub write_permille: u16,
-    /// Requests per second of each, whatever is in flight; a closed loop without.
+    /// Requests per second of each application, in an open loop; `None` for a closed loop.
     pub rate: Option<u64>,
-    /// The host core of the first one; the others follow on the next ones, round and round.
+    /// Host core of the first application; further applications are placed on the following cores,
+    /// cyclically.
     pub first_core: usize,
 }
 
 impl AppSpec {
-    /// The papers' L-apps: 4 KiB random reads, one at a time.
+    /// The papers' L-apps: 4 KiB random reads at depth 1.
     #[must_use]
     pub const fn latency(count: usize) -> Self {
         Self {
@@ -87,7 +88,7 @@ impl AppSpec {
         }
     }
 
-    /// T-apps: random reads of `bytes`, `depth` at a time.
+    /// T-apps: random reads of `bytes` at this depth.
     #[must_use]
     pub const fn throughput(count: usize, bytes: u32, depth: u32) -> Self {
         Self {
@@ -102,82 +103,82 @@ impl AppSpec {
     }
 }
 
-/// Knobs that turn while it runs.
+/// A knob change during the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// After so much simulated time, warm-up included.
+    /// Simulated time of the change, from the start of the warm-up.
     pub at: Nanos,
-    /// To these positions. The number of lanes stays.
+    /// New knobs. The number of lanes stays.
     pub knobs: Knobs,
 }
 
-/// A run.
+/// A configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Which machines there are.
+    /// The machines.
     pub topology: Topology,
     /// The threads that send and receive for the applications.
     pub hosting: Hosting,
-    /// The position of all knobs.
+    /// All knobs.
     pub knobs: Knobs,
     /// The applications.
     pub apps: Vec<AppSpec>,
-    /// Targets, all on the target's machine; applications take them in turn.
+    /// Number of targets, all on the target's machine; applications use them in turn.
     pub targets: usize,
-    /// The time that a device takes for a request, beyond the target's own work.
+    /// Service time of a device per request, in addition to the target's own work.
     pub device: Nanos,
-    /// Not measured.
+    /// Warm-up, not measured.
     pub warmup: Nanos,
-    /// Measured.
+    /// Measured time.
     pub measured: Nanos,
-    /// Decides everything that is random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Knobs that turn while it runs, in order.
+    /// Knob changes during the run, in order.
     pub turns: Vec<Turn>,
 }
 
-/// A number out of its range.
+/// A number outside its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {value}: it can be {min} to {max}")]
 pub struct OutOfRange {
-    /// Of what.
+    /// Name of the value.
     pub what: &'static str,
-    /// The number.
+    /// The value.
     pub value: u64,
-    /// The least.
+    /// Minimum.
     pub min: u64,
-    /// The most.
+    /// Maximum.
     pub max: u64,
 }
 
-/// A run that can not be.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number out of its range.
+    /// A number outside its range.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
-    /// A knob that is where it may not be.
+    /// An invalid knob.
     #[error(transparent)]
     Knob(#[from] switch::knobs::KnobError),
 }
 
-/// Cores of one machine at most: what the switch knows.
+/// Maximum cores of one machine: the switch's limit.
 const CORES_MAX: u64 = switch::limits::CORES_MAX as u64;
-/// Applications at most: thousands, and memory for all of their requests.
+/// Maximum applications: the model keeps memory for all of their requests.
 const APPS_MAX: u64 = 100_000;
-/// Requests in flight of one application at most: the deepest queue.
+/// Maximum outstanding requests of one application: the largest queue depth.
 const DEPTH_MAX: u64 = 4096;
-/// Bytes of a request at most: what the production stack takes.
+/// Maximum bytes of a request: the limit of the production stack.
 const BYTES_MAX: u64 = 1 << 20;
-/// Targets at most.
+/// Maximum targets.
 const TARGETS_MAX: u64 = 1024;
-/// Simulated time at most: an hour.
+/// Maximum simulated time: an hour.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 impl Config {
-    /// These machines and applications with a position of the knobs, and usual values for the
-    /// rest: a polling stack runs in the applications' own threads, every other one has workers.
+    /// A configuration with these machines, applications and knobs, and default values for the
+    /// rest: a polling stack runs in the applications' own threads, every other stack has workers.
     #[must_use]
     pub fn new(topology: Topology, knobs: Knobs, apps: Vec<AppSpec>) -> Self {
         let hosting = if knobs.polling == switch::knobs::Polling::Always {
@@ -219,10 +220,10 @@ impl Config {
         }
     }
 
-    /// Checks that it can be run.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first thing that is not as it may be.
+    /// The first invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.knobs.validate()?;
         for turn in &self.turns {

@@ -1,8 +1,8 @@
-//! The costs of a machine for everything that the model does: one number each, from a file.
+//! The costs of a machine for all actions of the model: one number each, from a file.
 //!
-//! `lab sim calibrate` measures most of them and writes the file; the file that is shipped
-//! is such a measurement. Spans are whole nanoseconds, and costs by the byte are in
-//! picoseconds, so that a run needs no floats.
+//! `lab sim calibrate` measures most of them and writes the file; the built-in file is such a
+//! measurement. Times are whole nanoseconds and costs per byte are in picoseconds, so that a run
+//! needs no floating point.
 
 use super::config::{OutOfRange, within};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Their origin, for people.
+    /// Description of their origin.
     #[serde(default)]
     pub origin: String,
     /// Cores and the kernel's scheduler.
@@ -26,61 +26,61 @@ pub struct Costs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreCosts {
-    /// From one thread to another on the same core.
+    /// Switching from one thread to another on the same core.
     pub context_switch_ns: u64,
-    /// The additional cost of that if bulk was moved since the last one.
+    /// Additional cost of a switch if bulk was moved since the last switch.
     pub switch_cold_ns: u64,
     /// The waker's cost of making a thread ready on another core that sleeps.
     pub wake_call_ns: u64,
-    /// The same where that core is busy, and is interrupted.
+    /// The waker's cost if that core is busy, and is interrupted.
     pub wake_busy_call_ns: u64,
-    /// Until a busy core notices that another one made a better thread ready.
+    /// Time until a busy core notices that another core made a thread of higher priority ready.
     pub wake_busy_ns: u64,
-    /// Until a core that sleeps runs the thread that was made ready: the median.
+    /// Time until a sleeping core runs the thread that was made ready: median.
     pub wake_idle_p50_ns: u64,
-    /// The same, the 99th percentile.
+    /// Time until a sleeping core runs the thread that was made ready: 99th percentile.
     pub wake_idle_p99_ns: u64,
-    /// To set a timer and to be interrupted by it.
+    /// Setting a timer and being interrupted by it.
     pub timer_ns: u64,
-    /// The time for which a fair thread keeps a core that another fair one wants.
+    /// Time for which a fair thread keeps a core that another fair thread wants.
     pub slice_ns: u64,
-    /// The same where the other one is woken and has had less of the core: some kernels let it
-    /// have the core at once.
+    /// Time for which it keeps the core if the other thread was woken and has had less run time:
+    /// some kernels switch immediately.
     pub keep_ns: u64,
-    /// Other interruptions of a core, by their length: at most [`NOISES_MAX`] kinds.
+    /// Other interruptions of a core by length: at most [`NOISES_MAX`] kinds.
     pub noise: Vec<Noise>,
 }
 
-/// Something that takes a core now and then: a tick of the kernel, the hypervisor.
+/// A periodic interruption of a core: a tick of the kernel, the hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
-    /// The mean time between two moments that it does; they come independently of each other.
+    /// Mean time between two interruptions, which are independent of each other.
     pub period_ns: u64,
-    /// Its length each time.
+    /// Length of each interruption.
     pub length_ns: u64,
 }
 
-/// Kinds of noise at most: each is looked at with every step of a core.
+/// Maximum kinds of noise: each is checked at every step of a core.
 pub const NOISES_MAX: usize = 16;
 
-/// The stack's own work, on the host unless said otherwise.
+/// The stack's own work, on the host unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackCosts {
-    /// The application's part of a request: to make it and to take its completion.
+    /// The application's part of a request: issuing it and processing its completion.
     pub app_request_ns: u64,
-    /// To hand a request or a completion from one thread to another.
+    /// Handing a request or a completion from one thread to another.
     pub hand_over_ns: u64,
-    /// From the ingress through the egress to bytes.
+    /// From the ingress through the egress to PDUs.
     pub submit_ns: u64,
-    /// From bytes to a completion.
+    /// From received bytes to a completion.
     pub complete_ns: u64,
-    /// To choose the core by which a request leaves.
+    /// Choosing the core through which a request leaves.
     pub steer_ns: u64,
-    /// The target's part: from a command to its answer, a device of memory included.
+    /// The target's part: from a command to its answer, including a RAM device.
     pub target_request_ns: u64,
-    /// A turn of a dataplane's loop, beside what it finds: a look at the clock and at a socket.
+    /// A turn of a dataplane loop without requests: reading the clock and polling a socket.
     pub turn_ns: u64,
 }
 
@@ -88,75 +88,75 @@ pub struct StackCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketCosts {
-    /// A send, whatever its size.
+    /// A send, of any size.
     pub send_call_ns: u64,
-    /// For each request or answer in a send.
+    /// Per request or answer in a send.
     pub send_message_ns: u64,
-    /// For each byte of a send: the copy, and the way to the link.
+    /// Per byte of a send: the copy, and the path to the link.
     pub send_byte_ps: u64,
-    /// The receiving half of the kernel, for each packet of at most 64 KiB. On loopback the
-    /// sender's core pays it, on a network the receiver's.
+    /// The receiving half of the kernel, per packet of at most 64 KiB. Paid by the sender's core on
+    /// loopback, by the receiver's on a network.
     pub packet_ns: u64,
-    /// The same, for each byte.
+    /// The receiving half of the kernel, per byte.
     pub packet_byte_ps: u64,
-    /// The additional cost of a send while the receiver is at work on another core: the kernel's
-    /// locks and memory go from one to the other.
+    /// Additional cost of a send while the receiver is active on another core: the kernel's locks
+    /// and memory move between the cores.
     pub contended_ns: u64,
-    /// Of a send that the loopback delivers, so much at its end the receiver need not wait for: it
-    /// has its bytes, and the sender's call is still returning.
+    /// Final part of a loopback send that the receiver need not wait for: it has its bytes while
+    /// the sender's call is still returning.
     pub overlap_ns: u64,
-    /// A receive, whatever its size.
+    /// A receive, of any size.
     pub receive_call_ns: u64,
-    /// For each byte of a receive: the copy.
+    /// Per byte of a receive: the copy.
     pub receive_byte_ps: u64,
-    /// The additional cost of a send if bulk was moved on its core since the last one: other bytes
-    /// are in the caches.
+    /// Additional cost of a send if bulk was moved on its core since the last send: the caches hold
+    /// other data.
     pub send_cold_ns: u64,
-    /// The same of a receive.
+    /// The same for a receive.
     pub receive_cold_ns: u64,
 }
 
-/// A costs file that can not be used.
+/// An invalid costs file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostsError {
-    /// It is no such file.
+    /// A syntax error.
     #[error("not a costs file as `lab sim calibrate` writes it: {0}")]
     Syntax(#[from] toml::de::Error),
-    /// A number that no machine has.
+    /// A number outside its range.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
-    /// More kinds of noise than a model looks at.
+    /// Too many kinds of noise.
     #[error("core.noise has {count} kinds: it can have {NOISES_MAX}; leave out the rarest")]
     TooManyNoises {
-        /// So many.
+        /// Their number.
         count: usize,
     },
-    /// Interruptions that leave nothing of a core.
+    /// Noise leaves too little time of a core.
     #[error("core.noise takes {permille} ‰ of a core: it can be 900; measure again")]
     NoiseTakesAll {
-        /// The share.
+        /// Its share of a core's time, in thousandths.
         permille: u64,
     },
 }
 
-/// Of a core's time, noise takes this much at most.
+/// Maximum share of noise in a core's time, in thousandths.
 const NOISE_PERMILLE_MAX: u64 = 900;
 
-/// The file that is shipped.
+/// The built-in file.
 const SHIPPED: &str = include_str!("../../costs/default.toml");
 
-/// No single step takes longer than this: ten times a scheduler's slice.
+/// Maximum duration of a single step: ten times a scheduler's slice.
 const SPAN_NS_MAX: u64 = 100_000_000;
 
-/// The longest period of a noise: an interruption once in an hour is no noise of a run.
+/// Maximum period of a noise: one interruption per hour is no noise in a run.
 const NOISE_PERIOD_NS_MAX: u64 = 3_600_000_000_000;
 
-/// 100 ns a byte is 10 MB/s: slower than anything worth a model.
+/// Maximum cost per byte: 100 ns is 10 MB/s, slower than any machine of interest.
 const BYTE_PS_MAX: u64 = 100_000;
 
 impl Costs {
-    /// Those that come with the program.
+    /// The built-in costs.
     ///
     /// # Panics
     /// Never: a test reads the file.
@@ -165,29 +165,29 @@ impl Costs {
         Self::from_toml(SHIPPED).expect("the shipped costs are tested")
     }
 
-    /// Reads and checks a costs file's text.
+    /// Parses and checks a costs file.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first invalid value.
     pub fn from_toml(text: &str) -> Result<Self, CostsError> {
         let costs: Self = toml::from_str(text)?;
         costs.validate()?;
         Ok(costs)
     }
 
-    /// The text of a costs file.
+    /// Formats a costs file.
     ///
     /// # Panics
-    /// Never: every field is a number or a text.
+    /// Never: every field is a number or a string.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("numbers and a text")
     }
 
-    /// Checks that a machine can be like this.
+    /// Checks the costs.
     ///
     /// # Errors
-    /// The first number that none has.
+    /// The first value outside its range.
     pub fn validate(&self) -> Result<(), CostsError> {
         let (core, stack, socket) = (&self.core, &self.stack, &self.socket);
         let spans = [
@@ -238,7 +238,7 @@ impl Costs {
 }
 
 impl CoreCosts {
-    /// Checks that the disturbances are few, and leave something of a core.
+    /// Checks the number of kinds of noise, and their share of a core's time.
     fn validate_noise(&self) -> Result<(), CostsError> {
         let count = self.noise.len();
         if count > NOISES_MAX {
@@ -263,7 +263,7 @@ impl CoreCosts {
     }
 }
 
-/// Returns the cost of so many bytes at so many picoseconds each.
+/// Returns the cost of `bytes` at `byte_ps` picoseconds each, in nanoseconds.
 #[inline]
 pub(crate) const fn for_bytes(bytes: u64, byte_ps: u64) -> u64 {
     bytes.saturating_mul(byte_ps) / 1_000

@@ -1,11 +1,10 @@
-//! Cores, and the kernel's scheduler on them: the thread that runs, its time, and the cost of
-//! waking.
+//! Cores and the kernel's scheduler: the running thread, its time, and the cost of wake-ups.
 //!
-//! A thread works in steps: what it is about to do is decided when it gets the core, costs time,
-//! and takes effect when that time is over. Threads share a core by weighted virtual run time, a
-//! slice at a time. One that was woken and has had less than the one that runs waits no longer than
-//! the kernel lets that one keep its core, and for the end of a call into the kernel. What the network interrupts for goes
-//! before every thread and stretches the step that it interrupts.
+//! A thread works in steps: a step is chosen when the thread gets the core, costs time, and takes
+//! effect at its end. Threads share a core by weighted virtual run time, a slice at a time. A woken
+//! thread with less run time than the running thread waits at most for the kernel's minimum slice
+//! and for the end of a system call. Network interrupts run before every thread and extend the step
+//! that they interrupt.
 
 mod schedule;
 
@@ -17,16 +16,16 @@ use reactor::{IdlePolicy, PollPolicy};
 use switch::limits::CORES_MAX;
 use switch::{Knobs, LatencyWatch};
 
-/// Time for which a host's core is kept awake after that, by a thread that yields to all others: as
-/// long as by the production idle spinner.
+/// Time for which an idle host core is then kept awake by a thread that yields to all other
+/// threads, like the production idle spinner.
 const KEPT_NS: u64 = 200_000;
 
-/// After an interrupt a core looks for work once more before it sleeps.
+/// After an interrupt a core checks for work once more before it sleeps.
 const SETTLE_NS: u64 = 1_000;
 
-/// The weight of a thread of nice 0, and of nice −20, as the kernel has them.
+/// The kernel's weight of a thread of nice 0.
 pub(super) const WEIGHT_NORMAL: u64 = 1_024;
-/// See [`WEIGHT_NORMAL`].
+/// The kernel's weight of a thread of nice −20.
 pub(super) const WEIGHT_NICEST: u64 = 88_761;
 
 const _: () = assert!(CORES_MAX < 1 << 16);
@@ -43,44 +42,43 @@ pub(super) enum Role {
 /// A step of a thread on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadStep {
-    /// An application takes so many completions and makes new requests.
+    /// An application processes completions and issues new requests.
     App {
         /// Completions.
         completions: usize,
-        /// The way of the new requests.
+        /// How the new requests reach the dataplane.
         way: Way,
     },
     /// A dataplane loop takes requests of one class from its ingress.
     Take {
         /// Their number.
         count: usize,
-        /// The class's index.
+        /// Index of the class.
         class: usize,
     },
-    /// It sends this packet.
+    /// It sends a packet.
     Send {
-        /// Which.
+        /// Index of the packet.
         packet: usize,
-        /// The send ends with it.
+        /// The packet is the last of the send.
         last: bool,
     },
-    /// It returns from a send, the packet of which leaves on its own: on the loopback the receiver
-    /// has it before the sender is done.
+    /// It returns from a send whose packet leaves independently: on loopback the receiver has it
+    /// before the sender returns.
     Return,
-    /// It receives what a lane has.
+    /// It receives packets of a lane.
     Receive {
-        /// Which end of which lane.
+        /// Index of the lane's end.
         end: usize,
-        /// So many packets.
+        /// Number of packets.
         packets: usize,
     },
-    /// It looks for work again and again.
+    /// It polls for work.
     Poll,
 }
 
 impl ThreadStep {
-    /// Returns true if it is a call into the kernel, mostly: fair threads do not interrupt each
-    /// other there.
+    /// Returns true if it is mostly a system call: fair threads do not preempt each other there.
     const fn is_call(self) -> bool {
         matches!(
             self,
@@ -105,15 +103,15 @@ pub(super) struct Thread {
     vruntime: u64,
     /// It slept before it became ready.
     woken: bool,
-    /// Its core does not know before then that it is ready.
+    /// Time from which its core knows that it is ready.
     ready_at: u64,
-    /// A step that was interrupted, and what is left of it.
+    /// An interrupted step and its remaining time.
     suspended: Option<(ThreadStep, u64)>,
-    /// The time at which it yielded, if it has not got its core back.
+    /// Time at which it yielded; `None` once it has its core back.
     yielded: Option<u64>,
-    /// The last time at which it had nothing to do any more.
+    /// Last time at which it ran out of work.
     slept_at: u64,
-    /// Until then it looks for work, or has yielded and is about to; 0 if it sleeps.
+    /// Time until which it polls for work, or has yielded and is about to poll; 0 if it sleeps.
     polls_until: u64,
 }
 
@@ -140,42 +138,42 @@ pub(super) struct Core {
     current: Option<usize>,
     step: ThreadStep,
     step_end: u64,
-    /// Of the step: an event for an earlier one is none.
+    /// Generation of the step: events of an earlier step are stale.
     generation: u32,
     ready: Vec<usize>,
     last: Option<usize>,
     on_cpu_since: u64,
-    /// Until when the current thread's run time is accounted.
+    /// Time up to which the current thread's run time is accounted.
     accounted: u64,
     vruntime: u64,
-    /// Idle, and on the way to the first thread.
+    /// Idle, and waking up for a thread.
     waking: bool,
     idle_since: u64,
-    /// While idle it polls until then.
+    /// Time until which it polls while idle.
     poll_until: u64,
-    /// While idle it does not sleep deeply until then.
+    /// Time until which it does not sleep deeply while idle.
     awake_until: u64,
-    /// While idle an idle spinner spins until then.
+    /// Time until which an idle spinner runs on it while idle.
     kept_until: u64,
     softirq_until: u64,
-    /// Costs of effects, paid with the next step.
+    /// Costs of effects, charged to the next step.
     pub(super) debt: u64,
-    /// The next time at which each kind of noise takes the core.
+    /// Next time of each kind of noise.
     noise_at: Vec<u64>,
-    /// The earliest of these.
+    /// Earliest of these times.
     next_noise_at: u64,
     idle_ns: u64,
-    /// The rule by which it polls while it is idle: that of the dataplane loop on it.
+    /// Idle policy of its dataplane loop.
     pub(super) idle: IdlePolicy,
     /// It is kept awake for a while when that loop sleeps.
     pub(super) keeps: bool,
-    /// The `Latency` activity that the dataplane loops of each side see here.
+    /// `Latency` activity seen by the dataplane loops of each side on this core.
     pub(super) latency: [LatencyWatch; 2],
     pub(super) caches: Caches,
 }
 
 impl Core {
-    /// A core that sleeps, and that these kinds of noise will take.
+    /// A sleeping core with these kinds of noise.
     pub(super) fn new(noise: &[Noise], knobs: &Knobs, random: &mut Random) -> Self {
         let first = noise
             .iter()
@@ -208,7 +206,7 @@ impl Core {
         }
     }
 
-    /// Its idle time so far.
+    /// Returns its idle time so far.
     pub(super) fn idle_ns(&self, now: u64) -> u64 {
         self.idle_ns + self.idle_stretch(now)
     }

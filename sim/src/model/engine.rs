@@ -1,7 +1,7 @@
-//! The dataplane loop of a core, on the host or on the target: a turn of the model's own, in which
-//! the production [`ClassScheduler`] decides the order, and the production doorbells the time of
-//! each send. A production host asks that scheduler for what it receives alone; its sends go in the
-//! order of classes, a quantum of the later ones in a turn, without floors.
+//! The dataplane loop of a core, on the host or on the target. The turn is the model's own; the
+//! production [`ClassScheduler`] decides the order, and the production doorbells decide the time of
+//! each send. A production host uses that scheduler only to receive; it sends in class order, with
+//! one quantum of the lower classes per turn and no floors.
 
 mod turns;
 
@@ -14,40 +14,40 @@ use switch::{ClassScheduler, PerClass};
 pub(super) struct Engine {
     pub(super) side: Side,
     pub(super) thread: usize,
-    /// The way by which requests come to it, on the host.
+    /// How requests reach it, on the host.
     pub(super) way: Way,
     pub(super) scheduler: ClassScheduler,
-    /// Requests that applications handed in.
+    /// Requests submitted by applications.
     pub(super) ingress: PerClass<VecDeque<usize>>,
     ingress_bytes: PerClass<u64>,
-    /// Ends with a doorbell that rang.
+    /// Ends whose doorbell rang.
     pub(super) sends: PerClass<VecDeque<usize>>,
-    /// Ends that have received something.
+    /// Ends with received data.
     pub(super) receives: PerClass<VecDeque<usize>>,
     receive_bytes: PerClass<u64>,
-    /// Quanta of later classes begun so far, those of floors not counted.
+    /// Quanta of lower classes begun so far, without those of floors.
     quanta: u64,
-    /// The most of them that anything of the first class has waited for.
+    /// Maximum number of such quanta that a request of the first class has waited for.
     pub(super) quanta_waited_max: u64,
-    /// The loop's place in its turn, class by class.
+    /// Position of the loop in its turn, per class.
     turn: PerClass<Turn>,
-    /// Requests that were received together; kept for its memory.
+    /// Requests received together; kept to reuse its memory.
     batch: Vec<usize>,
-    /// The send under way: packets of its caravan that the kernel has not taken yet.
+    /// The current send: packets of its caravan that the kernel has not taken yet.
     pub(super) sending: VecDeque<usize>,
-    /// Bytes of the whole of it.
+    /// Total bytes of the current send.
     sending_bytes: u64,
 }
 
-/// A turn of the loop: what has come is gathered, then each end that rang sends once. Between any
-/// two steps of it the scheduler may grant another class.
+/// A turn of the loop: arrived work is gathered, then each end whose doorbell rang sends once.
+/// Between any two steps of it the scheduler may grant another class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Received so far.
+    /// Bytes received in this turn.
     bytes: u64,
-    /// Something was received, or taken from the ingress.
+    /// Data was received, or requests were taken from the ingress.
     gathered: bool,
-    /// Gathered enough: so many sends go first now.
+    /// Number of sends due before more is gathered.
     sends: usize,
 }
 

@@ -5,36 +5,36 @@ use super::lane::Side;
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A step on this core may be over.
+    /// A step on this core may have ended.
     Step { core: usize, generation: u32 },
-    /// An idle core has woken up.
+    /// An idle core has woken.
     Dispatch { core: usize },
-    /// A better thread may have become ready.
+    /// A thread that precedes the running thread may have become ready.
     Reschedule { core: usize },
     /// A packet has left this core for another end on the same machine.
     Left { core: usize, packet: usize },
-    /// A packet has come over the link.
+    /// A packet has arrived over the link.
     Arrived { packet: usize },
-    /// The kernel has brought a packet to its socket.
+    /// The kernel has delivered a packet to its socket.
     Received { packet: usize },
     /// The link can take the next packet.
     LinkFree { direction: usize },
-    /// A doorbell's time has come.
+    /// A doorbell's timer is due.
     Doorbell { end: usize },
-    /// A device is done.
+    /// A device has completed a request.
     Device { end: usize, request: usize },
-    /// An application begins.
+    /// An application starts.
     Start { app: usize },
-    /// An open loop makes a request.
+    /// An open loop's request is due.
     Intended { app: usize },
-    /// An application is notified of held completions, if it was not notified before.
+    /// An application is notified of held completions, unless it was notified before.
     Tell { app: usize },
-    /// Application steering looks.
+    /// Application steering runs.
     Steer { side: Side },
-    /// Knobs turn.
+    /// Knobs change.
     Turn { index: usize },
-    /// From now on it is measured.
+    /// The measurement starts.
     Measure,
-    /// From now on it is not measured, and no application makes requests any more.
+    /// The measurement ends, and no application issues more requests.
     Close,
 }

@@ -1,4 +1,4 @@
-//! The ends of lanes, what is on its way between them, and the links.
+//! The ends of lanes, the packets in flight between them, and the links.
 
 use super::app::Way;
 use super::config::Link;
@@ -7,12 +7,12 @@ use switch::demand::Demand;
 use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{Class, Doorbell, Knobs};
 
-/// Bytes of a command capsule, and of an answer's headers: a data header and a completion.
+/// Bytes of a command capsule.
 pub(super) const COMMAND_BYTES: u32 = 72;
-/// See [`COMMAND_BYTES`].
+/// Bytes of an answer's headers: a data header and a completion.
 pub(super) const ANSWER_BYTES: u32 = 24 + 24;
 
-/// The largest packet that the kernel hands on in one piece.
+/// Maximum bytes of a packet that the kernel passes on in one piece.
 pub(super) const PACKET_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,24 +31,24 @@ impl Side {
     }
 }
 
-/// The stage of a request. It only ever goes to the next one.
+/// The stage of a request, which only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// In an ingress.
+    /// In an ingress queue.
     Ingress,
-    /// In a lane's egress on the host.
+    /// In a lane's egress queue on the host.
     Egress,
-    /// On its way to the target, or waiting there.
+    /// In flight to the target, or queued there.
     Sent,
     /// In the target's device.
     Device,
-    /// Its answer waits in the lane's egress on the target.
+    /// Its answer is in the lane's egress queue on the target.
     Answered,
-    /// The answer is on its way, or waits on the host.
+    /// The answer is in flight, or queued on the host.
     Returned,
-    /// Its application has not taken it yet.
+    /// Completed, and not yet processed by its application.
     Completed,
-    /// It is not in use.
+    /// Not in use.
     Free,
 }
 
@@ -59,27 +59,28 @@ pub(super) struct Request {
     pub(super) class: Class,
     pub(super) bytes: u32,
     pub(super) write: bool,
-    /// The time at which the application wanted it.
+    /// Intended start time.
     pub(super) since: u64,
-    /// The host core with the egress by which it leaves, to the load of which it counts.
+    /// The host core through whose egress queue it leaves, and to whose load it counts.
     pub(super) egress: usize,
     pub(super) way: Way,
-    /// Quanta that had begun when it came to its present queue, for the isolation of classes.
+    /// Number of quanta begun when it joined its present queue, to measure the isolation of
+    /// classes.
     pub(super) quanta_before: u64,
 }
 
 impl Request {
-    /// Returns its bytes on the way to the target.
+    /// Returns its bytes on the wire to the target.
     pub(super) const fn command_bytes(&self) -> u32 {
         COMMAND_BYTES + if self.write { self.bytes } else { 0 }
     }
 
-    /// Returns the bytes of its answer.
+    /// Returns the bytes of its answer on the wire.
     pub(super) const fn answer_bytes(&self) -> u32 {
         ANSWER_BYTES + self.answer_data_bytes()
     }
 
-    /// Returns its bytes when it leaves a side.
+    /// Returns its bytes on the wire from a side.
     pub(super) const fn bytes_from(&self, side: Side) -> u32 {
         match side {
             Side::Host => self.command_bytes(),
@@ -87,7 +88,8 @@ impl Request {
         }
     }
 
-    /// Returns the bytes that a caravan of that side counts: the production target counts data.
+    /// Returns its bytes as counted for a caravan of that side: the production target counts data
+    /// only.
     pub(super) const fn caravan_bytes_from(&self, side: Side) -> u32 {
         match side {
             Side::Host => self.command_bytes(),
@@ -106,26 +108,26 @@ pub(super) struct End {
     pub(super) side: Side,
     pub(super) class: Class,
     pub(super) engine: usize,
-    /// The other end.
+    /// Index of the other end.
     pub(super) peer: usize,
     pub(super) doorbell: Doorbell,
-    /// Caravans that left.
+    /// Caravans sent.
     pub(super) caravans: DoorbellCounters,
-    /// Requests and answers that wait to be sent.
+    /// Requests and answers to send.
     pub(super) egress: VecDeque<usize>,
     pub(super) egress_bytes: u64,
-    /// Its engine knows that it has something to send.
+    /// Its engine has it in the list of ends with data to send.
     pub(super) listed: bool,
-    /// Packets that wait to be received.
+    /// Packets to receive.
     pub(super) received: VecDeque<usize>,
-    /// Under way, as the doorbell counts it.
+    /// Outstanding requests, as the doorbell counts them.
     pub(super) in_flight: u32,
     pub(super) timer: Option<u64>,
     /// Packets that wait for the link.
     pub(super) wire: VecDeque<usize>,
-    /// Packets sent so far.
+    /// Number of packets sent.
     pub(super) packets: u64,
-    /// Of a target's end: the bytes that its peer requests.
+    /// At a target's end: the bytes that its peer requests.
     pub(super) demand: Demand,
 }
 
@@ -151,23 +153,23 @@ impl End {
     }
 }
 
-/// The part of a caravan that the kernel hands on in one piece, as far as requests are whole.
+/// The part of a caravan that the kernel passes on in one piece, in whole requests.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
-    /// The end that it left.
+    /// The end that sent it.
     pub(super) from: usize,
     pub(super) bytes: u64,
     pub(super) requests: Vec<usize>,
 }
 
 impl Packet {
-    /// Returns the number of pieces in which the kernel hands it on.
+    /// Returns the number of pieces in which the kernel passes it on.
     pub(super) const fn pieces(&self) -> u64 {
         self.bytes.div_ceil(PACKET_BYTES)
     }
 }
 
-/// One direction of a link. Ends take turns, packet by packet, as the queues of a network card do.
+/// One direction of a link. Ends take turns packet by packet, like the queues of a network card.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) link: Link,
@@ -184,7 +186,7 @@ impl Wire {
         }
     }
 
-    /// Returns the time for which so many bytes keep it busy.
+    /// Returns the time that `bytes` occupy it.
     pub(super) const fn nanos(&self, bytes: u64) -> u64 {
         bytes.saturating_mul(8_000_000_000) / self.link.bits_per_second
     }

@@ -1,16 +1,15 @@
-//! The performance model: the stack on machines with more cores than there are.
+//! The performance model: the stack on simulated machines with any number of cores.
 //!
-//! [`simulate`] runs a [`Config`] in virtual time on modelled machines, each step at a price from a
-//! [`Costs`] file. The rules of the production crate [`switch`] decide the order of classes, the
-//! core by which a request leaves, and the size and the time of a caravan. The turns of the loops
-//! that ask these rules are the model's own (`engine`, `app`): they follow the production loops, and
-//! differ from them where `docs/results/model.md` says so. Cores with a fair scheduler and priorities
-//! (`cpu`), lanes and links (`lane`) stand for a machine and its kernel. Apart from the simulated
-//! world of this crate, which runs the whole stack and looks for faults, this one moves no bytes
-//! and looks at time.
+//! [`simulate`] runs a [`Config`] in virtual time; each step has a cost from a [`Costs`] file. The
+//! production crate [`switch`] decides the order of classes, the core through which a request
+//! leaves, and the size and time of a caravan. The loops that call it (`engine`, `app`) are the
+//! model's own: they follow the production loops, with differences listed in
+//! `docs/results/model.md`. `cpu` models cores with a fair scheduler and priorities, `lane` models
+//! lanes and links. In contrast to the simulated world of this crate, which runs the whole stack to
+//! find bugs, the model moves no data and measures time.
 //!
-//! One seed is one run. Must never: decide something that the switch decides, or read a clock. The
-//! limits of the model and its validation: `docs/results/model.md`.
+//! Runs are deterministic by seed. The model must not decide anything that the switch decides, nor
+//! read a clock. Its limits and validation: `docs/results/model.md`.
 
 mod app;
 mod build;
@@ -35,11 +34,10 @@ pub use costs::{Costs, CostsError};
 pub(crate) use random::Random;
 pub use report::ModelReport;
 
-/// Runs a simulation to its end: the warm-up, the measured time, and then until every request has
-/// been completed.
+/// Runs a simulation: the warm-up, the measured time, and then until every request has completed.
 ///
 /// # Errors
-/// A configuration that can not be.
+/// An invalid configuration.
 pub fn simulate(config: &Config, costs: &Costs) -> Result<ModelReport, ConfigError> {
     config.validate()?;
     Ok(build::world(config, costs).run())

@@ -2,12 +2,12 @@
 
 use base::Prng;
 
-/// ln 2 and ln 100: where the median and the 99th percentile of an exponential span lie.
+/// ln 2 and ln 100: the median and the 99th percentile of an exponential distribution of mean 1.
 const LN_2: f64 = std::f64::consts::LN_2;
 const LN_100: f64 = 2.0 * std::f64::consts::LN_10;
 
-/// The cost of a step varies by so many 1,024ths to either side. In a trace of sends and receives of
-/// one size the 10th and the 90th percentile lie a fifth from the median.
+/// A step's cost varies by up to this many 1,024ths in either direction. In a trace of sends and
+/// receives of one size the 10th and the 90th percentile are a fifth from the median.
 const VARIES: u64 = 256;
 
 #[derive(Debug)]
@@ -30,14 +30,14 @@ impl Random {
         permille > 0 && self.prng.chance(u64::from(permille), 1_000)
     }
 
-    /// A span around this one, and on average as long: without it threads that wait for each other
-    /// fall into a lock-step that no machine keeps.
+    /// A random span around `span`, with `span` as the mean: without variation, threads that wait
+    /// for each other fall into a lock-step that no machine shows.
     pub(crate) fn around(&mut self, span: u64) -> u64 {
         let share = 1_024 - VARIES + self.prng.below(2 * VARIES + 1);
         span.saturating_mul(share) / 1_024
     }
 
-    /// An exponential span with this mean.
+    /// An exponentially distributed span with this mean.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -4,24 +4,24 @@ use base::Latencies;
 use serde::Serialize;
 use std::fmt;
 
-/// A run's result. Two runs with the same configuration, costs and seed give equal ones.
+/// Result of a run. Two runs with the same configuration, costs and seed give equal results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelReport {
-    /// Measured, in simulated seconds.
+    /// Measured time in simulated seconds.
     pub seconds: f64,
-    /// Requests of the first class.
+    /// Requests of class `Latency`.
     pub latency: ClassReport,
-    /// Requests of the second class.
+    /// Requests of class `Throughput`.
     pub throughput: ClassReport,
     /// Bytes read and written per second, of both classes.
     pub bytes_per_second: f64,
-    /// Busy share of each host core.
+    /// Busy share of each host core, from 0 to 1.
     pub host_utilisation: Vec<f64>,
-    /// Busy share of each target core. On one machine the cores are the same.
+    /// Busy share of each target core, from 0 to 1. With one machine the cores are the same.
     pub target_utilisation: Vec<f64>,
-    /// Bytes per second and busy core, of the busier side.
+    /// Bytes per second and busy core of the busier side.
     pub bytes_per_second_per_core: f64,
-    /// Counters of the decisions on the way, warm-up and end included.
+    /// Counters of the switch, including warm-up and end.
     pub counters: Counters,
 }
 
@@ -32,12 +32,12 @@ pub struct ClassReport {
     pub requests: u64,
     /// Completed requests per second.
     pub iops: f64,
-    /// Their bytes per second.
+    /// Bytes of these per second.
     pub bytes_per_second: f64,
-    /// From the (intended) start to the completion, in µs.
+    /// Latency from the (intended) start to the completion.
     pub latency_us: Latency,
-    /// Every recorded latency, to three digits: an upper bound in µs and the share of requests
-    /// that took no longer, for drawing.
+    /// Latency distribution with three significant digits, for drawing: an upper bound in µs, and
+    /// the share of requests up to it.
     pub distribution: Vec<(f64, f64)>,
 }
 
@@ -52,37 +52,37 @@ pub struct Latency {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// Counters of the decisions on the way.
+/// Counters of the switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Requests that applications made.
+    /// Requests issued by applications.
     pub issued: u64,
-    /// Requests with a completion that they took; at the end as many as were made.
+    /// Requests completed to applications; equal to `issued` at the end.
     pub completed: u64,
-    /// Requests that their application's thread sent by a direct lane.
+    /// Requests sent by their application's thread through a direct lane.
     pub direct: u64,
-    /// Host caravans, and why they left.
+    /// Host caravans, and the reasons of their sending.
     pub host: Caravans,
-    /// Target caravans, and why they left.
+    /// Target caravans, and the reasons of their sending.
     pub target: Caravans,
-    /// Requests that left by another core.
+    /// Requests steered to another core.
     pub steered: u64,
-    /// Requests of a core that was overloaded while every other was, too.
+    /// Requests from an overloaded core while every other core was overloaded, too.
     pub nowhere: u64,
-    /// Application threads that were moved, by class: L, T.
+    /// Application threads moved, by class: L, T.
     pub moved_threads: [u64; 2],
-    /// Lanes that were moved on the target, by class: L, T.
+    /// Lanes moved on the target, by class: L, T.
     pub moved_lanes: [u64; 2],
-    /// Packets that each lane sent, from the host and from the target.
+    /// Packets sent by each lane, from the host and from the target.
     pub lane_packets: Vec<(u64, u64)>,
-    /// Quanta that a floor granted out of turn, on both sides.
+    /// Quanta granted by a floor, on both sides.
     pub floor_quanta: u64,
-    /// Whole quanta of T that an L request waited for at most, on both sides, beyond the one that
-    /// ran when it came.
+    /// Maximum whole quanta of T that an L request waited for, on both sides, beyond the quantum in
+    /// progress at its arrival.
     pub quanta_waited_max: u64,
     /// Steps of the simulation.
     pub events: u64,
@@ -91,15 +91,15 @@ pub struct Counters {
 /// Caravans of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Caravans {
-    /// The number that left.
+    /// Number of caravans.
     pub caravans: u64,
     /// Requests (or answers) in them.
     pub requests: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// The number that carried 1, 2–3, 4–7 … requests.
+    /// Caravans with 1, 2–3, 4–7 … requests.
     pub sizes: Vec<u64>,
-    /// The reasons for which they left.
+    /// Caravans by the reason of their sending.
     pub reasons: Vec<(&'static str, u64)>,
 }
 
@@ -119,7 +119,7 @@ impl Caravans {
         }
     }
 
-    /// Requests of an average caravan.
+    /// Mean requests per caravan.
     #[must_use]
     pub fn requests_per_caravan(&self) -> f64 {
         self.requests as f64 / self.caravans.max(1) as f64
@@ -152,7 +152,7 @@ impl Latency {
     }
 }
 
-/// A table of the classes, and a few words about the rest.
+/// Prints a table of the classes, and a summary of the counters.
 impl fmt::Display for ModelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

@@ -1,5 +1,5 @@
 //! Application steering in the model: the production
-//! [`ApplicationSteering`](switch::ApplicationSteering) decides, and its threads are moved here.
+//! [`ApplicationSteering`](switch::ApplicationSteering) decides, and the model moves the threads.
 
 use super::config::Hosting;
 use super::event::Event;
@@ -12,7 +12,7 @@ use switch::limits::LOAD_RESET;
 use switch::{Class, CoreSet, PerClass};
 
 impl World<'_> {
-    /// The period of a side's application steering is over.
+    /// The period of a side's application steering has ended.
     pub(super) fn on_steer(&mut self, side: Side) {
         if self.closing {
             return;
@@ -28,7 +28,7 @@ impl World<'_> {
 
     fn steer_applications(&mut self) {
         if self.config.hosting == Hosting::Inline {
-            // Applications with lanes of their own have nothing to gain.
+            // Applications with their own lanes do not benefit.
             return;
         }
         let now = Time(self.now);

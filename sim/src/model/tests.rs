@@ -1,4 +1,4 @@
-//! Whole runs: what must hold whatever the seed.
+//! Invariants of whole runs, for any seed.
 
 use super::*;
 use base::{Nanos, Prng};
@@ -8,7 +8,7 @@ use switch::limits::COMPLETION_HOLD;
 
 const KIB: u32 = 1024;
 
-/// Seeds of each property.
+/// Seeds per property.
 const SEEDS: u64 = 12;
 
 fn below(prng: &mut Prng, bound: u64) -> usize {
@@ -19,7 +19,7 @@ fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
     of[below(prng, of.len() as u64)]
 }
 
-/// Some machines, some applications, and a position of the knobs.
+/// Random machines and applications, with these knobs.
 fn random_config(seed: u64, knobs: Knobs) -> Config {
     let mut prng = Prng::from_seed(seed);
     let topology = match prng.below(3) {
@@ -72,7 +72,7 @@ fn every_request_completes_exactly_once_under_every_preset() {
     for (preset, name) in Preset::ALL {
         for seed in 0..SEEDS {
             let config = random_config(seed, preset.knobs());
-            // Twice the same request, or one out of order, panics within.
+            // A request that is completed twice, or out of order, panics within.
             let counters = run(&config).counters;
             assert!(counters.issued > 0, "{name}, seed {seed}");
             assert_eq!(counters.issued, counters.completed, "{name}, seed {seed}");
@@ -127,8 +127,8 @@ fn the_timer_of_a_fixed_doorbell_is_the_hosts() {
     assert!(!timers(&report.counters.target), "{:?}", report.counters);
 }
 
-/// The kernel hands on packets, so that both sides work while a send is under way: to carry all that
-/// an application has in one send is about as good as to carry a quarter of it.
+/// The kernel passes on single packets, so that both sides work during a send: one send of all
+/// outstanding requests of an application performs about as well as four sends of a quarter each.
 #[test]
 fn a_large_send_is_received_while_it_leaves() {
     let requests = |at_most: u32| {
@@ -147,7 +147,7 @@ fn a_large_send_is_received_while_it_leaves() {
     assert!(all * 10 > quarter * 9, "{all} of {quarter}");
 }
 
-/// Small requests, each in a send of its own, on a host of one core.
+/// Small requests, each in its own send, on a host of one core.
 fn one_by_one(depth: u32, change: impl FnOnce(&mut Costs)) -> u64 {
     let apps = vec![AppSpec::throughput(1, 4 * KIB, depth)];
     let mut config = Config::new(Topology::Split, Preset::NvmeTcp.knobs(), apps);
@@ -158,15 +158,15 @@ fn one_by_one(depth: u32, change: impl FnOnce(&mut Costs)) -> u64 {
     simulate(&config, &costs).unwrap().throughput.requests
 }
 
-/// The production loop looks at its sockets and its ingress between any two sends of a lane, so that
-/// many requests under way are not many answers in a receive.
+/// The production loop polls its sockets and its ingress between any two sends of a lane, so that
+/// many outstanding requests do not mean many answers in a receive.
 #[test]
 fn a_lane_sends_once_a_turn() {
     let (few, many) = (one_by_one(8, |_| ()), one_by_one(128, |_| ()));
     assert!(many * 100 < few * 115, "{many}, and {few} of few");
 }
 
-/// An application that is woken for each answer costs two switches for each answer.
+/// An application that is woken for each answer costs two switches per answer.
 #[test]
 fn a_woken_thread_has_the_core_as_soon_as_the_kernel_lets_it() {
     let at_once = one_by_one(128, |costs| costs.core.keep_ns = 0);
@@ -181,7 +181,7 @@ fn a_send_to_a_receiver_at_work_costs_more() {
     assert!(contended * 3 < alone * 2, "{contended} and {alone}");
 }
 
-/// Some milliseconds of applications on one core and their target on another.
+/// A few milliseconds of applications on one core and their target on another core.
 fn short_split(knobs: Knobs, apps: Vec<AppSpec>) -> Config {
     let mut config = Config::new(Topology::Split, knobs, apps);
     config.warmup = Nanos::from_millis(5);
@@ -216,7 +216,7 @@ fn an_application_alone_with_its_core_sends_for_itself() {
     assert_eq!(both.direct, both.issued);
 }
 
-/// Both ways are used in turn, and no request is lost between them.
+/// Both ways are used alternately, and no request is lost between them.
 #[test]
 fn beside_throughput_work_no_request_takes_a_direct_lane() {
     let mut throughput = AppSpec::throughput(1, 64 * KIB, 1);
@@ -228,7 +228,7 @@ fn beside_throughput_work_no_request_takes_a_direct_lane() {
     assert_eq!(counters.issued, counters.completed);
     let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
     let counters = run(&short_split(Knobs::switchyard(), apps)).counters;
-    // Before the other one begins.
+    // Before the other application starts.
     assert!(counters.direct * 20 < counters.issued, "{counters:?}");
 }
 
@@ -246,7 +246,7 @@ fn beside_bulk_the_caches_are_others() {
         costs.socket.receive_cold_ns = cold_ns;
         simulate(&config, &costs).unwrap().latency.latency_us.avg
     };
-    // Two sends, two receives, and the switches between.
+    // Two sends, two receives, and the switches between them.
     let (warm, cold) = (average(1, 0), average(1, 5_000));
     assert!(warm + 20.0 < cold, "{warm} and {cold}");
     let (warm, cold) = (average(0, 0), average(0, 5_000));
@@ -270,7 +270,7 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
     assert!(iops(&each) * 1.1 < iops(&groups), "{each:?} and {groups:?}");
 }
 
-/// The cost of a send by itself is paid half as often beside an L-app that seldom asks.
+/// The fixed cost of a send is paid half as often if an L-app with sparse requests shares the core.
 #[test]
 fn sends_are_larger_beside_latency_work_that_is_sparse() {
     let report = |rate, factor| {
@@ -291,7 +291,7 @@ fn sends_are_larger_beside_latency_work_that_is_sparse() {
     assert_eq!(small, large, "they come close on each other");
 }
 
-/// As the production target counts: data, without headers.
+/// Counted like the production target: data without headers.
 #[test]
 fn sixteen_answers_of_4_kib_fit_into_64_kib() {
     let apps = vec![AppSpec::throughput(1, 4 * KIB, 128)];
@@ -302,7 +302,7 @@ fn sixteen_answers_of_4_kib_fit_into_64_kib() {
     assert_eq!(sizes[5..].iter().sum::<u64>(), 0, "{sizes:?}");
 }
 
-/// An interrupt tells a busy core that a thread was woken there.
+/// A busy core learns by an interrupt that a thread was woken there.
 #[test]
 fn a_busy_core_does_not_know_at_once_that_another_one_woke_a_thread() {
     let average = |wake_busy_ns| {
@@ -320,7 +320,7 @@ fn a_busy_core_does_not_know_at_once_that_another_one_woke_a_thread() {
     assert!(soon + 20.0 < late, "{soon} and {late}");
 }
 
-/// The average latency where waking a thread is as dear as that, at one end or the other.
+/// Average latency with this cost of waking a thread, at either end.
 fn where_waking_takes(ns: u64, apps: Vec<AppSpec>) -> f64 {
     let mut costs = Costs::shipped();
     let core = &mut costs.core;
@@ -331,8 +331,8 @@ fn where_waking_takes(ns: u64, apps: Vec<AppSpec>) -> f64 {
     report.latency.latency_us.avg
 }
 
-/// Two ends that poll wake each other no more than production ones do: neither a waker nor a switch
-/// is in the way of a request.
+/// Two polling ends wake each other no more than production ends do: neither a wake-up nor a switch
+/// delays a request.
 #[test]
 fn ends_that_poll_wake_nobody() {
     let alone = || vec![AppSpec::latency(1)];
@@ -351,8 +351,8 @@ fn ends_that_poll_wake_nobody() {
     assert!(dear < cheap + 2.0, "{cheap} and {dear}");
 }
 
-/// A loop that polls yields to the applications of its core: it is ready while they run, so the
-/// other end has nobody to wake and interrupts nobody.
+/// A polling loop yields to the applications of its core: it is ready while they run, so the other
+/// end neither wakes nor interrupts it.
 #[test]
 fn a_loop_that_yielded_is_not_woken() {
     let both = || vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
@@ -363,7 +363,7 @@ fn a_loop_that_yielded_is_not_woken() {
     assert!(dear < cheap * 1.2, "{cheap} and {dear}");
 }
 
-/// L work without end for the target's only core, and T-apps beside it.
+/// Unlimited L load for the target's only core, and T-apps in addition.
 fn crowded(floor_permille: u16) -> ModelReport {
     let mut knobs = Knobs::switchyard();
     knobs.application_steering.enabled = false;
@@ -401,7 +401,7 @@ fn a_crowded_core_sheds_requests_and_threads_and_loses_none() {
         link: Link::GBPS_100,
     };
     let mut config = Config::new(topology, Knobs::switchyard(), apps);
-    // All applications begin on the same core.
+    // All applications start on the same core.
     config.apps = config
         .apps
         .iter()
@@ -420,7 +420,7 @@ fn knobs_that_turn_in_flight_lose_nothing() {
         let mut prng = Prng::from_seed(seed ^ 0xA5);
         for number in 1..=8 {
             let mut knobs = pick(&mut prng, Preset::ALL).0.knobs();
-            // Polling threads and sleeping ones are made differently.
+            // Polling and sleeping threads are created differently.
             knobs.polling = config.knobs.polling;
             config.turns.push(Turn {
                 at: Nanos::from_micros(number * 4_500 + prng.below(1_000)),

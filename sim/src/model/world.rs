@@ -1,4 +1,4 @@
-//! The world of one run: its machines and threads, its events, and its counters.
+//! The world of one run: machines, threads, events and counters.
 
 use super::app::App;
 use super::config::Config;
@@ -23,7 +23,7 @@ pub(super) struct World<'a> {
     pub(super) now: u64,
     pub(super) calendar: Calendar<u64, Event>,
     pub(super) random: Random,
-    /// The core that is between two steps.
+    /// The core between two steps.
     pub(super) executing: Option<usize>,
     pub(super) cores: Vec<Core>,
     pub(super) host_cores: Range<usize>,
@@ -33,29 +33,29 @@ pub(super) struct World<'a> {
     pub(super) target_engines: Range<usize>,
     pub(super) apps: Vec<App>,
     pub(super) ends: Vec<End>,
-    /// The host ends by engine, target and class.
+    /// Host ends by engine, target and class.
     pub(super) lanes: Vec<PerClass<Option<usize>>>,
-    /// By which lane the requests of a class leave.
+    /// Class of the lane that each class uses.
     pub(super) lane_class: PerClass<Class>,
     pub(super) wires: Option<[Wire; 2]>,
     pub(super) requests: Vec<Request>,
     pub(super) spare_requests: Vec<usize>,
     pub(super) packets: Vec<Packet>,
     pub(super) spare_packets: Vec<usize>,
-    /// For each target: bytes outstanding in each host core's egress of the steered class.
+    /// Outstanding bytes of the steered class in each host core's egress queue, per target.
     pub(super) egress_bytes: Vec<Vec<u64>>,
-    /// Bytes outstanding in each host core's egresses.
+    /// Outstanding bytes in each host core's egress queues.
     pub(super) host_outstanding: Vec<PerClass<u64>>,
-    /// Applications with `Latency` work on each host core.
+    /// Applications with `Latency` requests on each host core.
     pub(super) latency_apps: Vec<u32>,
     pub(super) host_loads: Vec<PerClass<ClassLoad>>,
-    /// One for each host core.
+    /// Request steering of each host core.
     pub(super) steering: Vec<RequestSteering>,
-    /// Of the host and of the target.
+    /// Application steering of the host and of the target.
     pub(super) application_steering: [ApplicationSteering; 2],
     pub(super) closing: bool,
     pub(super) issued: u64,
-    /// Requests that took a direct lane.
+    /// Requests sent through a direct lane.
     pub(super) direct: u64,
     pub(super) completed: u64,
     pub(super) measuring: bool,
@@ -65,7 +65,7 @@ pub(super) struct World<'a> {
 }
 
 impl World<'_> {
-    /// Lets everything happen until every request has been completed.
+    /// Processes events until every request has completed.
     pub(super) fn run(mut self) -> ModelReport {
         while let Some((at, event)) = self.calendar.pop() {
             debug_assert!(at >= self.now);
@@ -119,7 +119,7 @@ impl World<'_> {
         }
     }
 
-    /// A thread's step takes effect.
+    /// Applies the effect of a thread's step.
     pub(super) fn finish(&mut self, thread: usize, step: ThreadStep) {
         match (self.threads[thread].role, step) {
             (Role::App(app), ThreadStep::App { completions, way }) => {
@@ -135,7 +135,7 @@ impl World<'_> {
         }
     }
 
-    /// A request goes from one stage to the next.
+    /// Advances a request from one stage to the next.
     ///
     /// # Panics
     /// If it is in another stage: it would be completed twice, or never.
@@ -146,7 +146,7 @@ impl World<'_> {
         *stage = to;
     }
 
-    /// A request is done.
+    /// Accounts a completed request.
     pub(super) fn account_request(&mut self, class: Class, bytes: u32, since: u64) {
         self.completed += 1;
         if self.measuring {
@@ -155,19 +155,19 @@ impl World<'_> {
         }
     }
 
-    /// A core's number among the host's.
+    /// Returns a core's index among the host's cores.
     #[inline]
     pub(super) fn host_index(&self, core: usize) -> usize {
         core - self.host_cores.start
     }
 
-    /// The host end of an engine's lane.
+    /// Returns the host end of an engine's lane.
     #[inline]
     pub(super) fn lane_of(&self, engine: usize, target: usize, class: Class) -> usize {
         self.lanes[engine * self.config.targets + target][class].expect("every lane is made")
     }
 
-    /// A packet goes to the network card.
+    /// Queues a packet at the network card.
     pub(super) fn transmit(&mut self, packet: usize) {
         let end = self.packets[packet].from;
         let direction = direction(self.ends[end].side);

@@ -1,52 +1,52 @@
-//! One end of a connection, and what is on its way to it.
+//! One end of a connection, and the data in flight to it.
 
 use crate::stirred::CoreNumber;
 use crate::wiretap::Wiretap;
 use base::{Nanos, Prng, Time};
 use std::collections::VecDeque;
 
-/// Bytes on their way or arrived.
+/// Bytes in flight or arrived.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// In order.
+    /// Bytes in order.
     bytes: VecDeque<u8>,
-    /// The pieces that they travel in: when each arrives, and its length. None overtakes another.
+    /// The pieces in flight: arrival time and length. No piece overtakes another piece.
     arriving: VecDeque<(Time, usize)>,
 }
 
-/// One end of a connection, as the other end's bytes arrive there.
+/// One end of a connection: the receiver of the other end's bytes.
 #[derive(Debug)]
 pub(super) struct End {
     stream: Stream,
-    /// Time at which the last piece arrives.
+    /// Arrival time of the last piece.
     pub(super) last_arrival: Time,
-    /// From this time on, what follows the last piece is the end of the stream.
+    /// Time from which the end of the stream follows the last piece.
     ended: Time,
-    /// From this time on, the connection is broken: all that its owner still gets is what arrived
-    /// before, as a kernel keeps it.
+    /// Time from which the connection is broken: its owner still receives data that arrived before,
+    /// as with a kernel.
     broken: Time,
-    /// From this time on, there is something to receive: follows from the above, and is asked often.
+    /// Time from which there is data to receive: derived from the fields above, and read often.
     readable: Time,
-    /// Nothing arrives any more but what is on its way: what is sent from now on is lost.
+    /// Data sent from now on is lost; data in flight still arrives.
     pub(super) severed: bool,
     /// The owner closed it.
     pub(super) closed: bool,
     /// The end that connected.
     pub(super) origin: u64,
-    /// The core that has it.
+    /// The core that owns it.
     pub(super) core: Option<CoreNumber>,
-    /// Bytes that were sent to it.
+    /// Total bytes sent to it.
     pub(super) carried: u64,
-    /// Bytes of these that it has not received.
+    /// Of these, bytes not received yet.
     pub(super) unread: u64,
     /// Its sender waits for room.
     pub(super) awaited: bool,
-    /// Watches the connection, at the end that connected.
+    /// Checks the connection; at the end that connected.
     pub(super) tap: Option<Box<Wiretap>>,
 }
 
 impl End {
-    /// An end of a connection that `origin` made; `stream` has nothing in it.
+    /// Creates an end of a connection that `origin` made; `stream` is empty.
     pub(super) fn new(origin: u64, stream: Stream) -> Self {
         Self {
             stream,
@@ -74,7 +74,7 @@ impl End {
         self.readable = first.min(self.broken);
     }
 
-    /// A piece is on its way. Returns when it arrives: not before `arrival`, nor before others.
+    /// Sends a piece to it. Returns its arrival time: `arrival` or later, after all earlier pieces.
     pub(super) fn carry(&mut self, piece: &[u8], arrival: Time) -> Time {
         self.last_arrival = self.last_arrival.max(arrival);
         self.stream.bytes.extend(piece);
@@ -85,44 +85,44 @@ impl End {
         self.last_arrival
     }
 
-    /// Ends the stream: from `at` on, its end follows the last piece.
+    /// Ends the stream: from `at` on, the end of the stream follows the last piece.
     pub(super) fn end(&mut self, at: Time) {
         self.ended = at;
         self.note_readable();
     }
 
-    /// The time from which on the end of the stream follows the last piece.
+    /// Returns the time from which the end of the stream follows the last piece.
     pub(super) const fn ended(&self) -> Time {
         self.ended
     }
 
-    /// The connection is broken from `at` on.
+    /// Breaks the connection from `at` on.
     pub(super) fn break_off(&mut self, at: Time) {
         self.broken = at;
         self.note_readable();
     }
 
-    /// The time from which on the connection is broken.
+    /// Returns the time from which the connection is broken.
     pub(super) const fn broken(&self) -> Time {
         self.broken
     }
 
-    /// Since when there is something to receive.
+    /// Returns the time from which there is data to receive.
     pub(super) const fn readable_since(&self) -> Time {
         self.readable
     }
 
-    /// Returns true if all has been received, and the stream has ended by `now`.
+    /// Returns true if all data was received and the stream has ended by `now`.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.stream.arriving.is_empty() && self.ended <= now
     }
 
-    /// Times at which pieces arrive.
+    /// Returns the arrival times of pieces.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = Time> + '_ {
         self.stream.arriving.iter().map(|(at, _)| *at)
     }
 
-    /// Delays all that has not arrived by `now`; the end of the stream comes no sooner.
+    /// Delays all pieces that have not arrived by `now`, and with them the end of the stream.
     pub(super) fn delay(&mut self, now: Time, by: Nanos) {
         for (arrival, _) in self.stream.arriving.iter_mut().filter(|(at, _)| *at > now) {
             *arrival = *arrival + by;
@@ -134,7 +134,7 @@ impl End {
         self.note_readable();
     }
 
-    /// Loses all that has not arrived by `now`.
+    /// Loses all pieces that have not arrived by `now`.
     pub(super) fn lose(&mut self, now: Time) {
         self.stream.arriving.retain(|(at, _)| *at <= now);
         let left = self.stream.arriving.iter().map(|(_, length)| length).sum();
@@ -142,7 +142,7 @@ impl End {
         self.note_readable();
     }
 
-    /// The owner receives nothing any more. Returns the memory of what it would have received.
+    /// Stops receiving. Returns the memory of the unread data.
     pub(super) fn forget(&mut self) -> Stream {
         let mut stream = std::mem::take(&mut self.stream);
         stream.bytes.clear();
@@ -151,8 +151,8 @@ impl End {
         stream
     }
 
-    /// Takes some of what has arrived, at most `limit` bytes. Returns how many those are, which are
-    /// to be [read](Self::read) now.
+    /// Takes some of the arrived bytes, at most `limit`. Returns their number; they must be
+    /// [read](Self::read) immediately.
     pub(super) fn take(&mut self, limit: usize, now: Time, prng: &mut Prng) -> usize {
         let mut taken = 0;
         let latest = now.min(self.broken);
@@ -166,7 +166,7 @@ impl End {
             if *left == 0 {
                 self.stream.arriving.pop_front();
             }
-            // Pieces that arrived apart are joined half of the time.
+            // Pieces that arrived separately are joined half of the time.
             if prng.chance(1, 2) {
                 break;
             }
@@ -176,8 +176,8 @@ impl End {
         taken
     }
 
-    /// Reads the next `count` bytes, of those that were [taken](Self::take): `out` gets them in one
-    /// piece or two.
+    /// Reads the next `count` of the [taken](Self::take) bytes, and passes them to `out` in one or
+    /// two pieces.
     pub(super) fn read(&mut self, count: usize, mut out: impl FnMut(&[u8])) {
         let (front, back) = self.stream.bytes.as_slices();
         let first = count.min(front.len());

@@ -1,49 +1,48 @@
-//! Faults that a network may have.
+//! Faults of the simulated network.
 
 use base::Nanos;
 
 /// Faults of the network on a connection. All of them are legal for TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkFaults {
-    /// Longest time that a piece is on its way.
+    /// Maximum latency of a piece.
     pub delay_max: Nanos,
-    /// Pieces that a send is split into, at most.
+    /// Maximum pieces of a send.
     pub pieces_max: u64,
-    /// A send in this many cuts the connection, after some prefix of it; 0 for never.
+    /// One send in this many cuts the connection after some prefix of the send; 0 for never.
     pub cut_one_in: u64,
-    /// Longest time that what was on its way when a connection was cut may still take to arrive, as
-    /// it does when it has to be sent again.
+    /// Maximum additional time in which data in flight at a cut arrives, like data that TCP
+    /// retransmits.
     pub linger_max: Nanos,
-    /// A cut in this many takes all connections of the same host with it, in the same way; 0 for
-    /// never.
+    /// One cut in this many cuts all connections of the same host in the same way; 0 for never.
     pub partition_one_in: u64,
-    /// A connect in this many is refused; 0 for never.
+    /// One connect in this many is refused; 0 for never.
     pub refuse_one_in: u64,
     /// Connects get no answer.
     pub unreachable: bool,
-    /// Longest time for which a send stays with its driver before the kernel has taken it.
+    /// Maximum time until the kernel takes a send from its driver.
     pub send_stall_max: Nanos,
-    /// Inverse of the share of cuts that are silent: no end is told for a minute or two, as when a
-    /// cable is pulled; 0 for never.
+    /// One cut in this many is silent: neither end notices it for one to two minutes, like a pulled
+    /// cable; 0 for never.
     pub silent_one_in: u64,
-    /// In a send in this many one bit is flipped that TCP's checksum did not catch; 0 for never.
-    /// The first PDU of a connection is spared: it has no digest.
+    /// One send in this many has a flipped bit that TCP's checksum did not detect; 0 for never. The
+    /// first PDU of a connection is exempt: it has no digest.
     pub flip_one_in: u64,
-    /// Bytes of a connection that are on their way or not received yet, at most: a sender waits for
-    /// its receiver.
+    /// Maximum bytes of a connection in flight or not yet received: a sender waits for its
+    /// receiver.
     pub window_bytes: u64,
-    /// A send in this many is taken in part although there is room for all of it; 0 for never.
+    /// One send in this many is taken in part although there is room for all of it; 0 for never.
     pub partial_one_in: u64,
 }
 
-/// Send and receive buffers of a kernel together, as they grow to.
+/// Combined size of a kernel's send and receive buffers after auto-tuning.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// Longest time of a kernel with buffers that are full now and then.
+/// Maximum send delay of a kernel whose buffers are full at times.
 const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
 
 impl NetworkFaults {
-    /// A network that only delays a little.
+    /// A network with small delays only.
     pub const CALM: Self = Self {
         delay_max: Nanos::from_micros(20),
         pieces_max: 1,
@@ -58,7 +57,7 @@ impl NetworkFaults {
         window_bytes: WINDOW_BYTES,
         partial_one_in: 0,
     };
-    /// A network without any delay: all that matters is the order.
+    /// A network without delays: only the order matters.
     pub const NO_DELAYS: Self = Self {
         delay_max: Nanos::ZERO,
         send_stall_max: Nanos::ZERO,
@@ -70,7 +69,7 @@ impl NetworkFaults {
         pieces_max: 7,
         ..Self::CALM
     };
-    /// A network that also cuts.
+    /// A network that also cuts connections.
     pub const HOSTILE: Self = Self {
         delay_max: Nanos::from_millis(1),
         pieces_max: 5,
@@ -81,8 +80,8 @@ impl NetworkFaults {
         ..Self::CALM
     };
 
-    /// The same faults for an association that makes so many connections for its threads, all of which
-    /// have to be there at a time: where each fails as often as a single one may, it takes hours.
+    /// Returns the same faults for an association with this many connections that must all exist at
+    /// the same time: if each failed as often as a single one may, connecting would take hours.
     #[must_use]
     pub fn with_connections(self, connections: u64) -> Self {
         let rarely = |one_in: u64| one_in.max(connections) * u64::from(one_in > 0);
@@ -94,19 +93,19 @@ impl NetworkFaults {
     }
 }
 
-/// The lies on a connection, by direction.
+/// Directions of a connection in which PDUs are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
-    /// The host to an honest target.
+    /// From the host to an unmodified target.
     OfHost,
-    /// The target to an honest host.
+    /// From the target to an unmodified host.
     OfTarget,
-    /// Each to the other.
+    /// In both directions.
     OfBoth,
 }
 
 impl Lies {
-    /// Each.
+    /// All directions.
     pub const ALL: [Self; 3] = [Self::OfHost, Self::OfTarget, Self::OfBoth];
 
     pub(super) fn are_told(self, by_host: bool) -> bool {

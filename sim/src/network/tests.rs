@@ -1,4 +1,4 @@
-//! Arrivals, however the network cuts, and what both ends learn of it.
+//! Arrivals under all cuts of the network, and the state that each end sees.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn a_hostile_network_cuts_and_both_ends_learn_of_it() {
     let sent = network.send(near, b"hello", false, Time(0), &mut prng);
     assert_eq!(sent, Sent::Taken(5));
     let later = Time(0) + Nanos::from_secs(1);
-    // What arrived before the cut can be read, and nothing behind it.
+    // Data that arrived before the cut can be read, and nothing after it.
     let mut got = Vec::new();
     while let Arrival::Bytes(bytes) = network.receive(far, 100, later, &mut prng) {
         network.read(far, bytes, |bytes| got.extend_from_slice(bytes));
@@ -59,7 +59,7 @@ fn a_hostile_network_cuts_and_both_ends_learn_of_it() {
     assert_eq!(sent, Sent::Broken);
 }
 
-/// A connection that was cut within a send must not deliver what is sent after that.
+/// A connection that was cut within a send must not deliver data sent after that.
 #[test]
 fn a_cut_leaves_no_hole_in_the_stream() {
     for seed in 0..100 {

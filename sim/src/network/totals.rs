@@ -1,26 +1,26 @@
-//! Counts of what a network did.
+//! Event counts of a network.
 
 /// Totals of the network so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkTotals {
-    /// Bytes that were handed to it.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Connections that it cut on its own.
+    /// Connections cut by a fault of their own.
     pub cuts: u64,
-    /// Connections that were broken with these, or by a crash.
+    /// Connections broken together with these, or by a crash.
     pub severed: u64,
-    /// Bits that it flipped.
+    /// Flipped bits.
     pub flips: u64,
-    /// Sends of liars that it changed.
+    /// Sends changed by protocol-violating hosts or targets.
     pub lies: u64,
-    /// Connects that it refused.
+    /// Refused connects.
     pub refusals: u64,
-    /// Sends that it took in part.
+    /// Sends taken in part.
     pub partial: u64,
 }
 
 impl NetworkTotals {
-    /// Faults by their kind.
+    /// Returns the faults by kind.
     pub(crate) const fn faults(&self) -> [(&'static str, u64); 6] {
         [
             ("cuts", self.cuts),

@@ -1,4 +1,4 @@
-//! What a read may find, step by step.
+//! The versions that a read may find, step by step.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn an_acknowledged_write_replaces_everything_older() {
     oracle.acknowledge(1..2, kept, false, 1);
     // A write that was lost must not come back.
     assert_eq!(found(&mut oracle, 1), [kept]);
-    // The neighbour was not overwritten, so its write is still open.
+    // The adjacent block was not overwritten, so its write is still open.
     assert_eq!(found(&mut oracle, 2), [0, lost]);
     assert_eq!(found(&mut oracle, 3), [0]);
 }
@@ -58,7 +58,7 @@ fn without_power_what_was_not_flushed_may_be_gone() {
     let early = oracle.begin_flush();
     let cached = oracle.begin_write(0..1, Content::Version);
     oracle.acknowledge(0..1, cached, false, 1);
-    // The flush had begun before the second write was acknowledged, so it promises the first.
+    // The flush began before the second write was acknowledged, so it covers the first write only.
     oracle.flushed(early, 1, 0);
     assert_eq!(found(&mut oracle, 0), [cached]);
     oracle.power_lost();
@@ -69,8 +69,8 @@ fn without_power_what_was_not_flushed_may_be_gone() {
     assert_eq!(found(&mut oracle, 0), [durable]);
 }
 
-/// A Flush that succeeds promises what its host was told before it, unless the host was also
-/// told of a loss: so the target or the host must fail it where that is gone.
+/// A successful Flush covers the writes acknowledged to its host before it, unless the host has
+/// also learned of a loss: so the target or the host must fail it if these writes are lost.
 #[test]
 fn a_flush_promises_what_was_acknowledged_before_it_over_a_loss_of_power() {
     let mut oracle = Oracle::new(1).with_volatile_cache();
@@ -78,7 +78,7 @@ fn a_flush_promises_what_was_acknowledged_before_it_over_a_loss_of_power() {
     oracle.acknowledge(0..1, cached, false, 1);
     let late = oracle.begin_write(0..1, Content::Version);
     oracle.power_lost();
-    // Its answer was on its way when the power failed.
+    // Its answer was in flight when the power failed.
     oracle.acknowledge(0..1, late, false, 1);
     assert_eq!(found(&mut oracle, 0), [0, cached, late]);
     let others = oracle.begin_flush();
@@ -119,7 +119,7 @@ fn a_write_that_is_not_waited_for_ends_with_the_controllers_that_may_have_it() {
     assert!(oracle.has_orphans());
     oracle.end_orphans(has(&[3]));
     assert!(!oracle.has_orphans());
-    // It overlapped with the newer one: either may be there, until the next one is.
+    // It overlapped with the newer write: either may be there, until the next write.
     assert_eq!(found(&mut oracle, 0), [orphan, newer]);
     let last = oracle.begin_write(0..1, Content::Version);
     oracle.acknowledge(0..1, last, false, 1);

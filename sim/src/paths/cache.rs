@@ -1,5 +1,5 @@
-//! The pages of a write-back cache: which are there, which are dirty, and the threads that wait for
-//! one.
+//! The pages of a write-back cache: cached pages, dirty pages, and the threads that wait for a
+//! page.
 
 use super::scenario::CacheSize;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -7,11 +7,11 @@ use std::ops::Range;
 
 #[derive(Debug)]
 enum Page {
-    /// On its way from the device; these threads wait for it.
+    /// Being read from the device; these threads wait for it.
     Filling(Vec<usize>),
     Clean,
     Dirty,
-    /// On its way to the device.
+    /// Being written to the device.
     Writing,
 }
 
@@ -27,11 +27,11 @@ pub(super) enum Found {
 pub(super) struct PageCache {
     size: CacheSize,
     pages: HashMap<u64, Page>,
-    /// Pages in the order in which they became clean; some are no more.
+    /// Pages in the order in which they became clean; may contain pages that are no longer clean.
     clean: VecDeque<u64>,
     dirty: BTreeSet<u64>,
     writing: usize,
-    /// Dirty pages that are to be written back, in ascending order.
+    /// Dirty pages to write back, in ascending order.
     plan: VecDeque<u64>,
 }
 
@@ -66,19 +66,19 @@ impl PageCache {
         }
     }
 
-    /// A page is on its way from the device.
+    /// Starts the fill of a page from the device.
     pub(super) fn fill(&mut self, page: u64) {
         self.put(page, Page::Filling(Vec::new()));
     }
 
-    /// A thread waits for a page that is on its way.
+    /// Adds a thread to those that wait for a page being filled.
     pub(super) fn wait(&mut self, number: u64, thread: usize) {
         if let Some(Page::Filling(waiting)) = self.pages.get_mut(&number) {
             waiting.push(thread);
         }
     }
 
-    /// A page is there; returns the threads that waited for it.
+    /// Completes the fill of a page; returns the threads that waited for it.
     pub(super) fn filled(&mut self, number: u64) -> Vec<usize> {
         let filled = self.pages.insert(number, Page::Clean);
         self.clean.push_back(number);
@@ -89,7 +89,7 @@ impl PageCache {
     }
 
     /// Writes a page into the cache, unless too many are dirty; returns whether it did. A page
-    /// that is on its way is written once it is there, or clean again.
+    /// being filled or written back is refused, too, until that has ended.
     pub(super) fn write(&mut self, number: u64) -> bool {
         match self.pages.get(&number) {
             Some(Page::Dirty) => return true,
@@ -109,8 +109,7 @@ impl PageCache {
         self.dirty.len() + self.writing >= self.size.dirty_max
     }
 
-    /// Returns true if a page is to be written back, and plans the next round where the last one
-    /// is over.
+    /// Returns true if a page is to be written back; plans the next round when a round is complete.
     pub(super) fn has_work(&mut self) -> bool {
         if self.plan.is_empty() && self.dirty.len() > self.size.dirty_background {
             self.plan.extend(&self.dirty);
@@ -118,7 +117,7 @@ impl PageCache {
         !self.plan.is_empty()
     }
 
-    /// Takes the next page to be written back.
+    /// Takes the next page to write back.
     pub(super) fn take(&mut self) -> Option<u64> {
         let number = self.plan.pop_front()?;
         self.dirty.remove(&number);
@@ -127,7 +126,7 @@ impl PageCache {
         Some(number)
     }
 
-    /// Pages were written back.
+    /// Completes the write-back of pages.
     pub(super) fn written(&mut self, pages: Range<u64>) {
         for number in pages {
             self.writing -= 1;

@@ -1,4 +1,4 @@
-//! The costs of a machine, as far as I/O paths meet them.
+//! The costs of a machine for I/O paths.
 
 use crate::model::Costs;
 use crate::model::costs::for_bytes;
@@ -9,11 +9,11 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 /// Processors of the thesis' machine. `[Yu §6]`
 const PROCESSORS: usize = 8;
 
-/// To wake a thread for which a processor has slept for some microseconds, from the call until it
-/// runs. The costs of the performance model are of processors that slept for 0.7 ms, which take
-/// four times as long: a hypervisor polls for a while before it gives a processor away. On the
+/// Wake-up latency of a thread whose processor has slept for some microseconds, from the call until
+/// the thread runs. The performance model's costs are of processors that slept for 0.7 ms, which
+/// take four times as long: a hypervisor polls for a while before it gives a processor away. On the
 /// machine of these costs a request of the measured figure `thesis-table6` takes 19.9 µs with three
-/// such wakes, 14.1 with two, and 0.1 without.
+/// such wake-ups, 14.1 µs with two, and 0.1 µs without.
 const SHORT_WAKE_NS: u64 = 6_600;
 
 /// A machine: its processors, and the cost of each step in nanoseconds.
@@ -25,43 +25,43 @@ pub struct Machine {
     pub app_ns: u64,
     /// A system call.
     pub call_ns: u64,
-    /// The copy of a page between an application and the cache, or a device's memory.
+    /// Copying a page between an application and the cache or a device's memory.
     pub copy_ns: u64,
-    /// To make a request part of a command.
+    /// Making a request part of a command.
     pub submit_ns: u64,
-    /// To take the result of a request.
+    /// Processing the result of a request.
     pub complete_ns: u64,
     /// The lock of a queue, and the election of its runner.
     pub lock_ns: u64,
-    /// The same where requests pass an I/O scheduler: with every path that plugs, or dispatches.
+    /// The same if requests pass an I/O scheduler: with every path that plugs or dispatches.
     pub scheduler_ns: u64,
-    /// From one thread to another on a processor.
+    /// Switching from one thread to another on a processor.
     pub switch_ns: u64,
-    /// The waker's part of waking a thread for which a processor sleeps.
+    /// The waker's part of waking a thread on a sleeping processor.
     pub wake_call_ns: u64,
-    /// From its end until that thread runs.
+    /// Time from the end of the waker's part until that thread runs.
     pub wake_ns: u64,
-    /// From the end of a command to the end of the interrupt that tells of it.
+    /// Time from the end of a command to the end of its interrupt.
     pub interrupt_ns: u64,
-    /// The time for which a thread keeps a processor that others want.
+    /// Time for which a thread keeps a processor that other threads want.
     pub slice_ns: u64,
-    /// The device takes commands while it works. One with a single table and a single status
-    /// register does not: its driver begins the next command when it knows of the last one's end.
-    /// `[Yu §5.2]`
+    /// True if the device takes commands while it executes one. A device with a single table and a
+    /// single status register does not: its driver starts the next command when it has seen the end
+    /// of the last. `[Yu §5.2]`
     pub device_queues: bool,
 }
 
 impl Machine {
-    /// A machine with measured costs: those of the performance model.
+    /// A machine with the measured costs of the performance model.
     ///
-    /// Assumed: that the waker and the woken one have half of a wake each.
+    /// Assumption: the waker and the woken thread have half of a wake-up each.
     #[must_use]
     pub const fn of(costs: &Costs) -> Self {
         let (core, stack) = (&costs.core, &costs.stack);
         Self {
             processors: PROCESSORS,
             app_ns: stack.app_request_ns,
-            // An empty receive: a call that finds nothing to do.
+            // An empty receive: a call that finds no work.
             call_ns: stack.turn_ns,
             copy_ns: for_bytes(PAGE_BYTES, costs.socket.receive_byte_ps),
             submit_ns: stack.submit_ns,
@@ -77,9 +77,10 @@ impl Machine {
         }
     }
 
-    /// The same with what single requests cost on the thesis' machine, by its table of latencies:
-    /// an interrupt takes 7 µs more than polling, the three switches of a read take 8 µs, and a
-    /// scheduler 1 µs at least; the 5 µs of the synchronous path are with the device. `[Yu Table 6]`
+    /// The same machine with the costs of single requests on the thesis' machine, from its table of
+    /// latencies: an interrupt takes 7 µs more than polling, the three switches of a read take 8
+    /// µs, and a scheduler at least 1 µs; the 5 µs of the synchronous path are part of the device.
+    /// `[Yu Table 6]`
     #[must_use]
     pub const fn of_thesis(costs: &Costs) -> Self {
         const SWITCH_NS: u64 = 8_000 / 3;

@@ -1,15 +1,15 @@
 //! I/O paths over the thesis' emulated device, in virtual time, on as many processors as the thesis
 //! had. `[Yu §6]`
 //!
-//! The rules of [`switch::path`] and [`switch::read_ahead`] decide, as in production: by which route
-//! a request goes, the runner of a queue, when the queue leaves, what a batch takes, what travels as
-//! one command, and what is read ahead. [`block::device::flash::Timing`] says when the device is
-//! done. The threads, their processors and the pages of the cache are the model's own, each step at
-//! a price of a [`Machine`]. Nothing of it is fitted to a throughput.
+//! As in production, [`switch::path`] and [`switch::read_ahead`] decide: the route of a request,
+//! the runner of a queue, when the queue leaves, the size of a batch, merges, and read-ahead.
+//! [`block::device::flash::Timing`] determines when the device completes. The threads, processors
+//! and cache pages are the model's own, each step at a cost of a [`Machine`]. No parameter is
+//! fitted to a throughput.
 //!
-//! As in the thesis' kernel, and other than in production, a thread that sends a command by a path
-//! that polls does not return to its application before the command is over. One seed is one run.
-//! Limits of the model: `docs/results/model.md`.
+//! As in the thesis' kernel, and unlike in production, a thread that sends a command through a
+//! polling path returns to its application only after the command has completed. Runs are
+//! deterministic by seed. Limits of the model: `docs/results/model.md`.
 
 mod cache;
 mod machine;

@@ -2,37 +2,37 @@
 
 use base::Latencies;
 
-/// Results, of the measured time unless said otherwise.
+/// Results, of the measured time unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Requests of applications that ended.
+    /// Completed requests of applications.
     pub requests: u64,
-    /// Times of these requests: from the beginning of a thread's request to that of its next one, so
-    /// that the application's own part is in it.
+    /// Times of these requests: from the start of a thread's request to the start of its next
+    /// request, so that the application's own part is included.
     pub latencies: Latencies,
-    /// Bytes a second that applications read and wrote.
+    /// Bytes per second that applications read and wrote.
     pub bytes_per_second: f64,
-    /// Time for which processors had a thread or an interrupt, polls included, of all their time.
+    /// Share of the processors' time with a thread or an interrupt, including polling, in percent.
     pub busy_percent: f64,
-    /// Commands by the number of pages in one: the first is those of one page.
+    /// Commands by their number of pages; the first element is for one page.
     pub commands: Vec<u64>,
-    /// Requests that were submitted to the path, warm-up included.
+    /// Requests submitted to the path, including the warm-up.
     pub submitted: u64,
-    /// Requests of these that ended.
+    /// Of these, completed requests.
     pub completed: u64,
-    /// Requests that are in a queue or a command in the end.
+    /// Requests in a queue or a command at the end.
     pub under_way: u64,
 }
 
 impl Report {
-    /// Pages of one command on average; 0 without any.
+    /// Mean pages per command; 0 without commands.
     #[must_use]
     pub fn merged(&self) -> f64 {
         let pages: u64 = (1..).zip(&self.commands).map(|(n, c)| n * c).sum();
         self.share(pages)
     }
 
-    /// Of a hundred commands, those that carry a single page; 0 without any.
+    /// Share of commands with a single page, in percent; 0 without commands.
     #[must_use]
     pub fn single_percent(&self) -> f64 {
         self.share(self.commands.first().copied().unwrap_or(0)) * 100.0

@@ -1,17 +1,17 @@
 //! Requests, and commands that carry them.
 //!
-//! Neither can be copied: what is submitted once is completed at most once.
+//! Neither can be copied, so a request is completed at most once.
 
 use switch::path::Properties;
 
-/// The purpose of a request: what its end changes.
+/// The purpose of a request, which determines the effect of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Its thread waits for it.
     Own,
     /// It fills pages of the cache, for those that wait for them.
     Fill,
-    /// It writes pages of the cache back.
+    /// It writes back pages of the cache.
     WriteBack,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) thread: usize,
     pub(super) purpose: Purpose,
     pub(super) properties: Properties,
-    /// The first page, and their number.
+    /// First page and number of pages.
     pub(super) page: u64,
     pub(super) pages: u64,
 }
@@ -36,7 +36,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Requests of one thread in it.
+    /// Returns the number of requests of one thread in it.
     pub(super) fn of(&self, thread: usize) -> usize {
         let of_thread = |request: &&Request| request.thread == thread;
         self.requests.iter().filter(of_thread).count()

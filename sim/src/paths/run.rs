@@ -1,4 +1,4 @@
-//! A run from its beginning to its end.
+//! A run from start to end.
 
 use super::machine::PAGE_BYTES;
 use super::report::Report;
@@ -40,7 +40,7 @@ impl World<'_> {
         }
     }
 
-    /// Has the device begin its next command, if it is idle and there is one.
+    /// Starts the device's next command, if the device is idle and a command waits.
     pub(super) fn start_device(&mut self) {
         let device = &mut self.device;
         let takes = self.setup.machine.device_queues || device.ended.is_empty();
@@ -79,8 +79,8 @@ impl World<'_> {
         }
     }
 
-    /// An interrupt has told of a command's end. It was taken from the thread that sent it, where
-    /// that is at work.
+    /// Ends the interrupt of a command, which ran on the processor of the sending thread if that
+    /// thread was running.
     fn interrupted(&mut self) {
         let command = self.device.ended.pop_front().expect("it told of one");
         let sender = command.sender;

@@ -5,21 +5,21 @@ use base::Nanos;
 use block::device::flash::Profile;
 use switch::path::{Path, PathRules};
 
-/// Order of a thread's pages. Each has a part of the device to itself.
+/// Order of a thread's pages. Each thread has its own part of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// One after the other.
+    /// Sequential.
     Sequential,
-    /// Anywhere in its part.
+    /// Random within its part.
     Random,
 }
 
-/// Threads that do the same: each has one request at a time.
+/// Threads with the same behaviour: each has one outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Threads; at least 1.
+    /// Number of threads; at least 1.
     pub threads: usize,
-    /// Pages of 4 KiB of a request, which begins at a multiple of them in the thread's part; 1
+    /// Pages of 4 KiB per request, which begins at a multiple of this in the thread's part; 1
     /// through a cache.
     pub pages: u64,
     /// Order of their pages.
@@ -31,10 +31,10 @@ pub struct Load {
 /// Reads and writes of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// Of a thousand requests of each thread so many are reads, the others writes.
+    /// This many of a thousand requests of each thread are reads, the rest writes.
     OfRequests(u16),
-    /// Every other thread writes, beginning with the second one, and the others read: Iozone's mix,
-    /// which with one thread is of reads alone.
+    /// Every second thread writes, beginning with the second thread, and the rest read: Iozone's
+    /// mix, which with one thread consists of reads.
     OfThreads,
 }
 
@@ -43,16 +43,16 @@ pub enum Mix {
 pub struct CacheSize {
     /// Pages.
     pub pages: usize,
-    /// Dirty pages above which they are written back.
+    /// Number of dirty pages above which they are written back.
     pub dirty_background: usize,
-    /// Dirty pages from which on an application that writes writes some back before.
+    /// Number of dirty pages from which a writing application first writes some back itself.
     pub dirty_max: usize,
-    /// Random streams that lie close together are taken for sequential ones. `[Yu §4.7]`
+    /// Random streams that are close together are detected as sequential. `[Yu §4.7]`
     pub context_look_up: bool,
 }
 
 impl CacheSize {
-    /// A cache of so many pages, in the proportions of [`block::CacheOptions`].
+    /// A cache of `pages` pages, in the proportions of [`block::CacheOptions`].
     ///
     /// # Panics
     /// For 4,294,967,296 pages and more.
@@ -68,12 +68,12 @@ impl CacheSize {
     }
 }
 
-/// All that a run depends on.
+/// All inputs of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The path.
     pub path: Path,
-    /// Its parameters; the baseline has those of disks.
+    /// Its parameters; those of the baseline are the parameters for disks.
     pub rules: PathRules,
     /// The device.
     pub device: Profile,
@@ -83,12 +83,12 @@ pub struct Setup {
     pub machine: Machine,
     /// The threads.
     pub load: Load,
-    /// The cache in front of the path; none for direct I/O.
+    /// The cache in front of the path; `None` for direct I/O.
     pub cache: Option<CacheSize>,
-    /// Time before what is measured.
+    /// Warm-up, not measured.
     pub warm_up: Nanos,
     /// Measured time.
     pub measured: Nanos,
-    /// The order of pages, and the variation of costs.
+    /// Seed of the order of pages and the variation of costs.
     pub seed: u64,
 }

@@ -1,10 +1,10 @@
-//! The scheduler: any thread may have any processor, in the order in which they became ready, and
-//! keeps it for a slice where others want it.
+//! The scheduler: any thread may have any processor, in the order in which threads became ready,
+//! and keeps it for a slice if other threads want it.
 
 use super::world::{Event, TaskState, World};
 
 impl World<'_> {
-    /// A thread that sleeps becomes ready. `waker` pays for that; an interrupt pays by itself.
+    /// Makes a sleeping thread ready. `waker` pays for it; an interrupt pays by itself.
     fn wake(&mut self, thread: usize, waker: Option<usize>) {
         let machine = &self.setup.machine;
         let cost = if self.free > 0 {
@@ -13,7 +13,7 @@ impl World<'_> {
             let takes = machine.wake_call_ns + machine.wake_ns;
             let takes = self.random.around(takes);
             self.push(self.now + takes, Event::Run(thread));
-            // The processor sleeps on until the waker has called it.
+            // The processor sleeps until the waker's call has ended.
             self.called_ns += u64::from(self.measures()) * machine.wake_call_ns;
             machine.wake_call_ns
         } else {
@@ -26,12 +26,12 @@ impl World<'_> {
         }
     }
 
-    /// Tells a thread that there is something to do for it.
+    /// Notifies a thread of work.
     pub(super) fn notify(&mut self, thread: usize, waker: Option<usize>) {
         match self.threads[thread].state {
             TaskState::Asleep => self.wake(thread, waker),
             TaskState::Polling => self.proceed(thread),
-            // It looks before it sleeps.
+            // It checks for work before it sleeps.
             TaskState::Waking | TaskState::Ready | TaskState::Running => {}
         }
     }
@@ -44,7 +44,7 @@ impl World<'_> {
         }
     }
 
-    /// A thread that polls does so to the end of its slice, where others want its processor.
+    /// A polling thread polls until the end of its slice if other threads want its processor.
     fn limit(&mut self, thread: usize) {
         let it = &self.threads[thread];
         if it.state == TaskState::Polling && !self.ready.is_empty() {
@@ -54,7 +54,7 @@ impl World<'_> {
         }
     }
 
-    /// A thread has its processor.
+    /// A thread gets a processor.
     pub(super) fn on_processor(&mut self, thread: usize) {
         let it = &mut self.threads[thread];
         it.since = self.now;
@@ -62,7 +62,7 @@ impl World<'_> {
         self.proceed(thread);
     }
 
-    /// Begins the next step of a thread on its processor, or takes that from it.
+    /// Starts the next step of a thread on its processor, or takes the processor from it.
     pub(super) fn proceed(&mut self, thread: usize) {
         if self.slice_is_over(thread) {
             self.enqueue(thread);
@@ -84,7 +84,7 @@ impl World<'_> {
         }
     }
 
-    /// The slice of a thread that polls may be over.
+    /// The slice of a polling thread may have ended.
     pub(super) fn end_slice(&mut self, thread: usize, stretch: u32) {
         let it = &self.threads[thread];
         if it.state == TaskState::Polling && it.stretch == stretch && self.slice_is_over(thread) {
@@ -98,7 +98,7 @@ impl World<'_> {
         !self.ready.is_empty() && self.now >= end
     }
 
-    /// A processor has no thread any more.
+    /// Frees a processor.
     fn release(&mut self) {
         let Some(next) = self.ready.pop_front() else {
             self.free += 1;

@@ -25,7 +25,7 @@ fn setup(path: Path, threads: usize) -> Setup {
     }
 }
 
-/// The time of one request of a thread that has one at a time, in nanoseconds.
+/// Mean time per request of a thread at depth 1, in nanoseconds.
 fn each(report: &Report, setup: &Setup) -> f64 {
     setup.measured.0 as f64 / report.requests as f64
 }
@@ -59,7 +59,7 @@ fn every_request_completes_once_or_is_under_way() {
                 let report = run(&setup);
                 let sum = report.completed + report.under_way;
                 assert_eq!(report.submitted, sum, "{path}: {report:?}");
-                // No thread is forgotten: the rate is that of a device at work.
+                // No thread starves: the rate is that of a busy device.
                 assert!(report.requests > 400, "{path}, {setup:?}: {report:?}");
             }
         }
@@ -73,7 +73,7 @@ fn one_thread_that_polls_takes_the_device_and_the_costs() {
         let machine = &setup.machine;
         let costs = machine.app_ns + machine.call_ns + machine.copy_ns;
         let costs = costs + machine.submit_ns + machine.complete_ns;
-        // Of the device: 1.149 and 5 µs a command, 5.851 µs a page.
+        // Device time: 1.149 and 5 µs per command, 5.851 µs per page.
         let expected = 12_000.0 + costs as f64;
         let took = each(&run(&setup), &setup);
         assert!((took / expected - 1.0).abs() < 0.01, "{path}: {took} ns");
@@ -90,7 +90,7 @@ fn the_time_of_a_request_is_what_its_thread_waits_for_it() {
             counted.abs_diff(report.requests) <= threads as u64,
             "{path}"
         );
-        // As many requests are under way as there are threads.
+        // Every thread has one outstanding request.
         let expected = each(&report, &setup) * threads as f64;
         let took = report.latencies.mean_us() * 1e3;
         assert!((took / expected - 1.0).abs() < 0.01, "{path}: {took} ns");
@@ -213,14 +213,14 @@ fn the_mix_of_one_thread_is_of_reads_alone() {
         let setup = setup(path, 1);
         let mut mixed = setup;
         mixed.load.mix = Mix::OfThreads;
-        // Their pages are drawn otherwise.
+        // Their pages are drawn differently.
         let ratio = run(&mixed).requests as f64 / run(&setup).requests as f64;
         assert!((ratio - 1.0).abs() < 0.02, "{path}: {ratio}");
     }
 }
 
-/// Writers above the limit of dirty pages passed the cache by, each with a page of its own, so that
-/// the baseline had no neighbours to merge.
+/// Writers above the limit of dirty pages bypassed the cache, each with its own page, so that the
+/// baseline had no adjacent blocks to merge.
 #[test]
 fn writers_under_pressure_write_back_neighbours() {
     let mut setup = setup(Path::Interrupt, 32);

@@ -1,9 +1,9 @@
-//! Steps of threads: applications, the thread that writes back, the dispatcher, and all of them as
+//! Steps of threads: applications, the write-back thread, the dispatcher, and all of them as
 //! runners of queues.
 //!
-//! The rules of the path are asked where production asks them. Where its path polls, a submitter does
-//! no more for its application before its own requests are over; it goes on while it polls for
-//! those of others.
+//! The path's rules are called where production calls them. On a polling path, a submitter
+//! continues its application only after its own requests have completed; it does continue while it
+//! polls for requests of other threads.
 
 use super::cache::Found;
 use super::machine::PAGE_BYTES;
@@ -21,9 +21,9 @@ impl World<'_> {
         self.threads[thread].under_way > 0 && self.setup.path.polls()
     }
 
-    /// Returns true if an application goes on beside what its thread polls for: that is of others,
-    /// and a request of its own would take the queue that the thread runs. A thread of the model runs
-    /// one queue at a time.
+    /// Returns true if an application continues while its thread polls: if all polled requests are
+    /// of other threads, and its next request would take the queue that the thread runs. A thread
+    /// of the model runs one queue at a time.
     fn goes_on(&self, thread: usize) -> bool {
         let it = &self.threads[thread];
         let Role::App(app) = &it.role else {
@@ -34,7 +34,7 @@ impl World<'_> {
         it.own_under_way == 0 && app.todo.front().is_none_or(fits)
     }
 
-    /// The next step of a thread and its cost; `None` where it has to wait.
+    /// Returns the next step of a thread and its cost; `None` if it has to wait.
     pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
         let machine = &self.setup.machine;
         let it = &self.threads[thread];
@@ -80,9 +80,9 @@ impl World<'_> {
         }
     }
 
-    /// Pages that one thread may have under way at once when it writes back. By a queue that its
-    /// submitters run, it returns from the path with the page written: it sends it, or sleeps
-    /// until another thread has.
+    /// Returns the maximum pages that one thread may have in flight for write-back. If submitters
+    /// run the queue, the write returns from the path when the page is written: the thread sends
+    /// it, or sleeps until another thread has sent it.
     fn writes_at_once(&self) -> u32 {
         match self.setup.path.route(WRITE_BACK) {
             Route::Queue(queue) if self.queues[queue].kind == QueueKind::Temporal => 1,
@@ -106,7 +106,7 @@ impl World<'_> {
         }
     }
 
-    /// A step is over: it takes effect.
+    /// Applies the effect of a step.
     pub(super) fn take_effect(&mut self, thread: usize, step: Step) {
         match step {
             Step::Finish => {
@@ -133,7 +133,7 @@ impl World<'_> {
         }
     }
 
-    /// A request is over, and `by` tells those that wait for it.
+    /// Completes a request; `by` notifies the threads that wait for it.
     fn complete(&mut self, request: Request, by: usize) {
         self.report.completed += 1;
         match request.purpose {
@@ -162,7 +162,7 @@ impl World<'_> {
         }
     }
 
-    /// An application has what it waits for.
+    /// An application's request or page is complete.
     fn go_on(&mut self, thread: usize, by: usize) {
         if let Role::App(app) = &mut self.threads[thread].role {
             app.waits = false;
@@ -171,7 +171,7 @@ impl World<'_> {
         self.notify(thread, Some(by));
     }
 
-    /// A request of an application is over.
+    /// Counts a completed request of an application.
     fn count(&mut self) {
         self.report.requests += u64::from(self.measures());
     }
@@ -201,7 +201,7 @@ impl World<'_> {
                 requests: vec![request],
             }),
             Route::Queue(index) => {
-                // An application that waits for what it writes back has it leave.
+                // The queue of an application that waits for its write-back is unplugged.
                 let unplugs = match &self.threads[thread].role {
                     Role::App(app) => app.writes_back > 0 && app.todo.is_empty(),
                     Role::Flusher(_) | Role::Dispatcher => false,
@@ -222,7 +222,7 @@ impl World<'_> {
         }
     }
 
-    /// Has the dispatcher run a queue when that is due.
+    /// Lets the dispatcher run a queue when that is due.
     fn see_to(&mut self, queue: usize, next: QueueStep, by: usize) {
         match next {
             QueueStep::Run(_) => self.ring(Some(by)),
@@ -263,7 +263,7 @@ impl World<'_> {
         }
     }
 
-    /// The runner of a queue makes commands of the next batch, or runs it no more.
+    /// The runner of a queue makes commands of the next batch, or stops running the queue.
     fn look(&mut self, thread: usize) {
         let Some((index, first)) = self.threads[thread].term.take() else {
             return;
@@ -309,7 +309,7 @@ impl World<'_> {
         self.start_device();
     }
 
-    /// An application begins its next request.
+    /// Starts an application's next request.
     fn begin(&mut self, thread: usize) {
         if let Role::App(app) = &mut self.threads[thread].role
             && let Some(page) = app.held_up.take()
@@ -347,7 +347,7 @@ impl World<'_> {
         }
     }
 
-    /// A request that passes the cache by, or has none.
+    /// Issues a request that bypasses the cache, or has no cache.
     fn pass(&mut self, thread: usize, reads: bool, page: u64) {
         self.submit_later(
             thread,
@@ -436,9 +436,9 @@ impl World<'_> {
         }
     }
 
-    /// An application that finds too many dirty pages writes some back itself, one after the other
-    /// as they lie, before it writes its own: so does a process in `balance_dirty_pages` of the
-    /// thesis' kernel. Where there is none to be taken, it writes its page past the cache.
+    /// An application that finds too many dirty pages first writes some back itself, in sequential
+    /// order, before it writes its own page: like a process in `balance_dirty_pages` of the thesis'
+    /// kernel. If there are none to take, its page bypasses the cache.
     fn write_back(&mut self, thread: usize, page: u64) {
         let cache = self.cache.as_mut().expect("it writes into the cache");
         let mut taken = Vec::new();
@@ -464,7 +464,7 @@ impl World<'_> {
     }
 }
 
-/// A cache's write-back: no thread waits for it.
+/// Properties of a cache's write-back: no thread waits for it.
 const WRITE_BACK: Properties = Properties {
     reads: false,
     awaited: false,
@@ -474,10 +474,10 @@ fn pages(request: &Request) -> Range<u64> {
     request.page..request.page + request.pages
 }
 
-/// Pages of one command, at most.
+/// Maximum pages of one command.
 const COMMAND_PAGES_MAX: u64 = TRANSFER_MAX_BYTES as u64 / PAGE_BYTES;
 
-/// Makes commands of a batch, as the production's runner does.
+/// Makes commands of a batch, like production's runner.
 fn commands(kind: QueueKind, sender: usize, mut batch: Vec<Request>) -> Vec<Command> {
     batch.sort_by_key(|request| (!request.properties.reads, request.page));
     let mut commands: Vec<Command> = Vec::new();

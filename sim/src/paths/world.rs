@@ -12,27 +12,27 @@ use std::collections::VecDeque;
 use switch::ReadAhead;
 use switch::path::{Gate, Path, QueueKind};
 
-/// Something that will happen.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A thread has its processor.
+    /// A thread gets a processor.
     Run(usize),
-    /// The step of a thread is over.
+    /// The step of a thread ends.
     Step(usize),
-    /// The device is done with its command.
+    /// The device has completed its command.
     Ended,
-    /// The interrupt that told of a command's end is over.
+    /// The interrupt of a command ends.
     Noticed,
     /// A plugged queue is due.
     Due(usize),
-    /// The time slice of a thread that polls is over, if it is still the same stretch.
+    /// The time slice of a polling thread ends, if it is still in the same stretch.
     Slice(usize, u32),
 }
 
 /// A step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It takes the results of a command that it sent.
+    /// It processes the results of a command that it sent.
     Finish,
     /// It sends a command.
     Send,
@@ -40,11 +40,11 @@ pub(super) enum Step {
     Look,
     /// It submits a request.
     Issue,
-    /// An application begins a request.
+    /// An application starts a request.
     Next,
-    /// The dispatcher looks for a queue that it has to run.
+    /// The dispatcher checks for a queue to run.
     Bell,
-    /// It pays for what it has done.
+    /// It pays for its effects.
     Settle,
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Role {
     App(Box<App>),
-    /// It writes pages of the cache back, so many of them at the moment.
+    /// It writes back pages of the cache; the number in flight.
     Flusher(u32),
     Dispatcher,
 }
@@ -60,25 +60,25 @@ pub(super) enum Role {
 /// An application.
 #[derive(Debug)]
 pub(super) struct App {
-    /// Requests that it is about to submit.
+    /// Requests to submit.
     pub(super) todo: VecDeque<Request>,
-    /// Its request began then.
+    /// Start time of its request.
     pub(super) began: u64,
     /// It waits for a request or a page.
     pub(super) waits: bool,
-    /// Pages that it writes back itself, and that are not over.
+    /// Outstanding pages that it writes back itself.
     pub(super) writes_back: u32,
-    /// The page that it has to write once they are.
+    /// The page that it must write after these.
     pub(super) held_up: Option<u64>,
-    /// The first of its pages.
+    /// First page of its part.
     pub(super) first: u64,
-    /// The next one within its part, where they are in order.
+    /// Next page within its part, for sequential order.
     pub(super) next: u64,
     pub(super) read_ahead: ReadAhead,
 }
 
 impl App {
-    /// Pages that it has submitted to be written back, and that are not over.
+    /// Returns the number of outstanding pages that it has submitted for write-back.
     pub(super) fn writes_under_way(&self) -> u32 {
         let left = u32::try_from(self.todo.len()).expect("a few requests");
         self.writes_back.saturating_sub(left)
@@ -92,9 +92,9 @@ pub(super) enum TaskState {
     Waking,
     /// It waits for a processor.
     Ready,
-    /// It is on a processor, within a step.
+    /// It runs a step on a processor.
     Running,
-    /// It is on a processor, and polls the device.
+    /// It polls the device on a processor.
     Polling,
 }
 
@@ -102,21 +102,21 @@ pub(super) enum TaskState {
 pub(super) struct Thread {
     pub(super) role: Role,
     pub(super) state: TaskState,
-    /// Since then it has its processor.
+    /// Time since which it has its processor.
     pub(super) since: u64,
     pub(super) stretch: u32,
     pub(super) step: Option<Step>,
-    /// Costs of effects, paid with the next step.
+    /// Costs of effects, charged to the next step.
     pub(super) debt: u64,
-    /// The queue that it runs, and whether it has not looked at it yet.
+    /// The queue that it runs, and whether it has yet to check it for the first time.
     pub(super) term: Option<(usize, bool)>,
     pub(super) unsent: VecDeque<Command>,
     pub(super) finished: VecDeque<Command>,
-    /// Commands that it sent, and the results of which it has not taken.
+    /// Commands that it sent and whose results it has not processed.
     pub(super) under_way: u32,
-    /// Requests of its own in these.
+    /// Its own requests in these commands.
     pub(super) own_under_way: usize,
-    /// It was told to look for a queue.
+    /// It was notified to check for a queue.
     pub(super) rung: bool,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Device {
     pub(super) timing: Timing,
     pub(super) waiting: VecDeque<Command>,
     pub(super) current: Option<Command>,
-    /// Commands that are over, and of which an interrupt is about to tell.
+    /// Completed commands whose interrupt is pending.
     pub(super) ended: VecDeque<Command>,
 }
 
@@ -164,11 +164,11 @@ pub(super) struct World<'a> {
     pub(super) threads: Vec<Thread>,
     pub(super) flusher: Option<usize>,
     pub(super) dispatcher: Option<usize>,
-    /// Processors without a thread.
+    /// Number of processors without a thread.
     pub(super) free: usize,
-    /// Measured time of all processors with a thread, or in an interrupt.
+    /// Measured time of all processors with a thread or an interrupt.
     pub(super) busy_ns: u64,
-    /// The part of it for which processors slept, while a thread was woken for them.
+    /// Part of it in which processors slept while a wake-up of a thread was in progress.
     pub(super) called_ns: u64,
     pub(super) ready: VecDeque<usize>,
     pub(super) queues: Vec<Queue>,
@@ -244,7 +244,7 @@ impl<'a> World<'a> {
         self.calendar.push(at, event);
     }
 
-    /// Takes the next event, and sets the clock; `None` when the run is over.
+    /// Takes the next event, and sets the clock; `None` at the end of the run.
     pub(super) fn pop(&mut self) -> Option<Event> {
         let end = self.setup.warm_up.0 + self.setup.measured.0;
         let (at, event) = self.calendar.pop()?;

@@ -1,4 +1,4 @@
-//! A device with its prices and its curve, as calibration would find them.
+//! A device with the cost model and curve that calibration would measure.
 
 use super::scenario::{Pace, Setup, Tenant};
 use base::Nanos;
@@ -7,43 +7,42 @@ use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Declaration, Percentile, TokenRate};
 
-/// The share of reads of the load that the curve is measured with, in thousandths.
+/// Share of reads in the load that measures the curve, in thousandths.
 const READ_PERMILLE: u16 = 900;
 
-/// The load grows by so many thousandths from point to point.
+/// Growth of the load from point to point, in thousandths.
 const STEP_PERMILLE: u64 = 40;
 
-/// The curve ends where the median of reads is later than this: no SLO promises more.
+/// The curve ends where the median read latency exceeds this: no SLO is longer.
 const TOP: Nanos = Nanos::from_millis(4);
 
 const WARM_UP: Nanos = Nanos::from_millis(50);
 const MEASURED: Nanos = Nanos::from_millis(200);
 
-/// A device, and what is known of it.
+/// A device with its model.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// The parts of the device.
+    /// Parts of the device.
     pub parts: Parts,
-    /// The cost of requests.
+    /// Cost model.
     pub costs: CostModel,
-    /// The latency of reads at each load.
+    /// Read latency by load.
     pub curve: Curve,
 }
 
-/// Knows a device's prices from its parts, and measures its curve by loads of one reader in an open
-/// loop.
+/// Derives a device's prices from its parts, and measures its curve with one open-loop reader.
 ///
 /// # Panics
-/// When a device of these parts has no curve: it answers nothing in time.
+/// If the device has no curve because it is too slow.
 #[must_use]
 pub fn calibrate(profile: Profile, seed: u64) -> Calibrated {
     calibrate_parts(profile.parts(), seed)
 }
 
-/// The same of a device of these parts.
+/// Calibrates a device of these parts.
 ///
 /// # Panics
-/// As [`calibrate`].
+/// Like [`calibrate`].
 #[must_use]
 pub fn calibrate_parts(parts: Parts, seed: u64) -> Calibrated {
     let milli = |work: Nanos| {
@@ -78,7 +77,7 @@ pub fn calibrate_parts(parts: Parts, seed: u64) -> Calibrated {
     Calibrated { curve, ..blank }
 }
 
-/// Returns the latencies of reads at so many tokens a second.
+/// Returns the read latencies at `rate` tokens per second.
 fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::COUNT] {
     let milli = |operation| {
         let cost = device.costs.mixed.cost(operation, 1);

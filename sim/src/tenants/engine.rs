@@ -1,4 +1,4 @@
-//! The events of a run, in the order of time.
+//! The events of a run, in time order.
 
 use super::processor::Core;
 use super::report::{Report, TenantReport};
@@ -12,57 +12,57 @@ use qos::cost::DeviceLoad as Prices;
 use qos::token_scheduler::{Refused, Totals};
 use qos::{Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
 
-/// Places for requests that wait on a thread: more than any load has in flight.
+/// Places for queued requests on a thread: more than any load has outstanding.
 const PLACES: u32 = 1 << 16;
 
 /// Pages of the device: a terabyte.
 const PAGES: u64 = 1 << 28;
 
-/// The reason for which there is no run.
+/// Why a run is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// A tenant was not admitted.
     #[error("tenant {0} is not admitted: {1}")]
     Refused(usize, Refusal),
-    /// More threads than a device can have.
+    /// More threads than a device supports.
     #[error(transparent)]
     Threads(#[from] qos::token_scheduler::TooManyThreads),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A tenant's pace asks for a request. Stale when the pace has changed since.
+    /// A request of a tenant's pace is due. Stale if the pace has changed since.
     Arrival { tenant: usize, pace: u32 },
-    /// A thread's scheduler asked for a round.
+    /// A round of a thread's scheduler is due.
     Round { thread: usize },
-    /// A thread has something to do, and time.
+    /// A thread has work, and time for it.
     Turn { thread: usize },
     /// A thread hands a request to the device.
     Start(Request),
-    /// The device is done.
+    /// The device has completed a request.
     Done(Request),
     /// The answer is sent.
     Answered(Request),
-    /// Something changes.
+    /// A change of the setup.
     Change(usize),
 }
 
-/// A tenant while it runs.
+/// The state of a tenant.
 #[derive(Debug)]
 struct Live {
     load: Load,
     /// Counts changes of the pace.
     pace: u32,
-    /// The threads of its connections, and its keys there; none while it is not registered.
+    /// Threads of its connections with its keys there; empty while it is not registered.
     keys: Vec<(usize, TenantKey)>,
     next: usize,
-    /// Its first connection.
+    /// Index of its first connection.
     first_connection: usize,
 }
 
 struct Thread {
     scheduler: TokenScheduler<Request>,
-    /// The round that is in the calendar.
+    /// Time of the scheduled round.
     round_at: Time,
     core: Core,
 }
@@ -85,7 +85,7 @@ struct Engine<'a> {
 /// Runs a setup.
 ///
 /// # Errors
-/// When a tenant is refused, or there are too many threads.
+/// If a tenant is refused, or there are too many threads.
 pub fn run(setup: &Setup) -> Result<Report, RunError> {
     let mut engine = Engine::new(setup)?;
     let end = Time::ZERO + setup.warm_up + setup.measured;
@@ -121,7 +121,7 @@ impl<'a> Engine<'a> {
             live: Vec::new(),
             threads,
             device: Timing::new(setup.device.parts),
-            // A histogram that is made, and not copied, takes memory as it fills.
+            // A newly created histogram takes memory as it fills, a cloned one immediately.
             reports: (0..setup.tenants.len())
                 .map(|_| TenantReport::new(setup.measured))
                 .collect(),
@@ -195,7 +195,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Registers a tenant, or changes one.
+    /// Registers a tenant, or changes its declaration.
     fn declare(&mut self, number: usize, declaration: qos::Declaration) -> Result<(), RunError> {
         let id = id(number);
         let refused = |refusal| RunError::Refused(number, refusal);
@@ -220,7 +220,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The first requests of a pace.
+    /// Issues the first requests of a pace.
     fn begin(&mut self, tenant: usize) {
         match self.live[tenant].load.pace {
             Pace::Depth(depth) => {
@@ -228,7 +228,7 @@ impl<'a> Engine<'a> {
                     self.ask(tenant);
                 }
             }
-            // Tenants do not begin in step.
+            // Tenants start at different times.
             Pace::Even(rate) | Pace::Random(rate) => {
                 let first = self.random.below(1_000_000_000 / rate.max(1) + 1);
                 let pace = self.live[tenant].pace;
@@ -247,7 +247,7 @@ impl<'a> Engine<'a> {
         self.at(self.now + Nanos(gap), Event::Arrival { tenant, pace });
     }
 
-    /// A request of a tenant.
+    /// Issues a request of a tenant.
     fn ask(&mut self, tenant: usize) {
         let live = &mut self.live[tenant];
         if live.keys.is_empty() {
@@ -274,7 +274,7 @@ impl<'a> Engine<'a> {
         self.look(thread);
     }
 
-    /// A thread has a request in its hands.
+    /// A thread receives a request.
     fn take(&mut self, request: Request) {
         if !self.setup.scheduled {
             let prices = self.setup.device.costs.prices(Prices::Mixed);
@@ -295,7 +295,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A thread looks at what there is: at once, or when it has time.
+    /// A thread checks for work: immediately, or when it has time.
     fn look(&mut self, thread: usize) {
         if self.setup.processor.is_none() {
             return self.round(thread, Self::start);
@@ -308,7 +308,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A turn of a thread that takes time. It takes in what it finds, and runs a round of the
+    /// Runs a turn of a thread that takes time: it takes new requests and runs a round of the
     /// scheduler; at its end requests start and answers leave.
     fn turn(&mut self, thread: usize) {
         let processor = self.setup.processor.expect("only then are turns planned");
@@ -337,7 +337,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A round of a thread's scheduler. What may go is paid for, and `leave` sends it off.
+    /// Runs a round of a thread's scheduler. Admitted requests are charged, and `leave` sends them.
     fn round(&mut self, thread: usize, mut leave: impl FnMut(&mut Self, Request)) {
         if self.setup.scheduled {
             self.schedule(thread);
@@ -382,7 +382,7 @@ impl<'a> Engine<'a> {
         self.at(end, Event::Done(request));
     }
 
-    /// The device is done with a request.
+    /// The device has completed a request.
     fn done(&mut self, request: Request) {
         if self.setup.processor.is_none() {
             self.answered(request);
@@ -392,7 +392,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A tenant has its answer.
+    /// A tenant receives its answer.
     fn answered(&mut self, request: Request) {
         if self.is_measured() {
             let report = &mut self.reports[request.tenant];

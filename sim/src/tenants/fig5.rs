@@ -1,41 +1,41 @@
 //! The two scenarios of tenant isolation. `[ReFlex §5.4, Fig. 5]`
 //!
-//! A reads only and B writes a fifth, both with a p95 of 500 µs promised; C and D are best effort,
-//! of mostly reads and of mostly writes, and ask for all that they can get. In the first scenario
-//! A and B ask for what they reserved; in the second, B leaves some of it.
+//! Tenant A has reads only and B a fifth of writes, both with an SLO of 500 µs at p95. C (mostly
+//! reads) and D (mostly writes) are best effort with unlimited demand. In the first scenario A and
+//! B use their whole reservations; in the second B uses only part of its reservation.
 
 use super::Calibrated;
 use super::scenario::{Pace, Setup, Tenant};
 use base::Nanos;
 use qos::{Declaration, Percentile, Slo};
 
-/// The promised latency of reads.
+/// SLO: read latency at p95.
 pub const SLO: Nanos = Nanos::from_micros(500);
 
 /// Names of the tenants, by number.
 pub const NAMES: [&str; 4] = ["A", "B", "C", "D"];
 
-/// Requests a second that A and B reserve of a whole device.
+/// Requests per second that A and B reserve on a whole device.
 pub const IOPS: [u64; 2] = [120_000, 70_000];
 
-/// Rate that B asks for in the second scenario.
+/// Request rate of B in the second scenario, on a whole device.
 pub const IOPS_B_LESS: u64 = 45_000;
 
-/// Requests that C and D each have under way, of a whole device.
+/// Outstanding requests of C and of D, on a whole device.
 const DEPTH: u32 = 256;
 
 const READ_PERMILLE: [u16; 4] = [1000, 800, 950, 250];
 
-/// Which scenario.
+/// A scenario of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// All that is reserved is used.
+    /// The reservations are fully used.
     First,
-    /// B uses less than it reserved.
+    /// B uses less than its reservation.
     Second,
 }
 
-/// A scenario on a device that is one of so many parts of the paper's, over so many threads.
+/// A scenario over `threads` threads on a device that is 1 / `divisor` of the paper's.
 #[must_use]
 pub fn setup(
     device: &Calibrated,

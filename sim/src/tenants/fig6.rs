@@ -5,25 +5,25 @@ use super::{Calibrated, Processor};
 use base::Nanos;
 use qos::{Declaration, Percentile, Slo};
 
-/// The promised latency of reads in [`cores`].
+/// SLO of [`cores`]: read latency.
 pub const SLO: Nanos = Nanos::from_millis(2);
 
-/// Requests a second that each latency-critical tenant of [`cores`] reserves, and asks for.
+/// Requests per second that each latency-critical tenant of [`cores`] reserves and issues.
 pub const IOPS: u64 = 20_000;
 
-/// Best-effort tenants of [`cores`], each on a thread of its own.
+/// Best-effort tenants of [`cores`], each on its own thread.
 pub const BEST_EFFORT: usize = 2;
 
-/// Requests a second of each tenant of [`tenants`].
+/// Requests per second of each tenant of [`tenants`].
 pub const IOPS_OF_A_TENANT: u64 = 100;
 
-/// Requests that each best-effort tenant has under way: enough to fill a device of the paper's.
+/// Outstanding requests of each best-effort tenant: enough to saturate the paper's device.
 const DEPTH: u32 = 512;
 
 /// Bytes of the requests of [`tenants`] and [`connections`].
 const SMALL: u32 = 1024;
 
-/// So many latency-critical tenants, each on a thread of its own, beside two of best effort on the
+/// `critical` latency-critical tenants, each on its own thread, and two best-effort tenants on the
 /// first two threads.
 #[must_use]
 pub fn cores(device: &Calibrated, critical: u32, processor: Processor, seed: u64) -> Setup {
@@ -44,7 +44,7 @@ pub fn cores(device: &Calibrated, critical: u32, processor: Processor, seed: u64
     setup(device, critical.max(2), tenants.collect(), processor, seed)
 }
 
-/// So many tenants, each with a connection on one of the threads, that read 100 times a second.
+/// Tenants with 100 reads per second each, with one connection each on one of the threads.
 #[must_use]
 pub fn tenants(
     device: &Calibrated,
@@ -58,7 +58,7 @@ pub fn tenants(
     setup(device, threads, tenants, processor, seed)
 }
 
-/// One tenant with so many connections on one thread, each of which reads so many times a second.
+/// One tenant with connections on one thread, each with a fixed rate of reads.
 #[must_use]
 pub fn connections(
     device: &Calibrated,
@@ -71,7 +71,7 @@ pub fn connections(
     setup(device, 1, vec![tenant], processor, seed)
 }
 
-/// A tenant that makes so many small reads a second, by connections on these threads.
+/// A tenant with `iops` small reads per second, through connections on these threads.
 fn reader(iops: u64, threads: Vec<u32>) -> Tenant {
     let pace = Pace::Random(iops);
     Tenant::new(Declaration::default(), pace, 1000, threads).with_bytes(SMALL)
@@ -86,8 +86,8 @@ fn setup(
 ) -> Setup {
     Setup {
         processor: Some(processor),
-        // Ten thousand tenants come close to what the device can do, so that what had to wait
-        // while they began is made up for slowly.
+        // Ten thousand tenants come close to the device's capacity, so the backlog of their start
+        // shrinks slowly.
         warm_up: Nanos::from_millis(800),
         ..Setup::new(device.clone(), threads, tenants, seed)
     }

@@ -1,14 +1,13 @@
-//! Tenants on emulated flash, in virtual time: the SLOs that are kept, and the shares of what is
-//! left.
+//! Tenants on emulated flash, in virtual time: which SLOs are met, and the shares of the spare
+//! capacity.
 //!
-//! The production decides: [`qos::Tenants`] admits, one [`qos::TokenScheduler`] for each thread releases,
-//! and [`block::device::flash::Timing`] says when the device is done. The network takes no time, and
-//! threads take what a [`Processor`] costs them: nothing where there is none. Then a latency is that
-//! of the device and of the queue before it. One seed is one run.
+//! Production code decides: [`qos::Tenants`] admits, one [`qos::TokenScheduler`] per thread
+//! releases requests, and [`block::device::flash::Timing`] determines when the device completes.
+//! The network takes no time, and threads take the time of a [`Processor`], or none without one.
+//! Then a latency is that of the device and its queue. Runs are deterministic by seed.
 //!
-//! A thread takes a turn when a request arrives, when one has been answered by the device, and when
-//! its scheduler asks for a round; a thread with work that takes time, as soon after that as it is
-//! free.
+//! A thread takes a turn when a request arrives, when the device completes a request, and when its
+//! scheduler requests a round; if its work takes time, as soon as it is free.
 
 mod calibration;
 mod engine;

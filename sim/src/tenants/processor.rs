@@ -1,43 +1,43 @@
 //! The cost of a thread's work on its processor.
 //!
-//! A thread takes turns, one after the other while there is work. In a turn it receives what its
-//! connections have sent, lets the scheduler release what may go, and sends the answers that the
-//! device has for it; the longer a turn takes, the more the next one finds. What a system call
-//! costs is paid once for each connection that a turn touches: thousands of connections that ask
-//! for little each cost more than a few that ask for much. Caches are not modelled.
+//! A thread takes turns while it has work. In a turn it receives requests from its connections,
+//! lets the scheduler release requests, and sends the answers that the device has completed; the
+//! longer a turn takes, the more the next turn finds. The cost of a system call is paid once per
+//! connection and turn: thousands of connections with few requests each cost more than a few
+//! connections with many. Caches are not modelled.
 
 use super::request::Request;
 use crate::model::Costs;
 use base::{Nanos, Time};
 use std::collections::VecDeque;
 
-/// Requests, and answers, that one turn takes at most. `[ReFlex §4.1]`
+/// Maximum requests, and maximum answers, per turn. `[ReFlex §4.1]`
 const BATCH: usize = 64;
 
-/// Bound on the cost of scheduling a request by its tokens: what this project allows itself.
+/// Assumed cost of scheduling a request by its tokens: this project's bound.
 const SCHEDULE: Nanos = Nanos(150);
 
 /// The processor time of a thread's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// A turn that finds something.
+    /// Per turn with work.
     pub turn: Nanos,
-    /// Each connection that a turn receives from.
+    /// Per connection that a turn receives from.
     pub receive: Nanos,
-    /// Each request, from its bytes to the device.
+    /// Per request, from its bytes to the device.
     pub request: Nanos,
-    /// Each connection that a turn sends to.
+    /// Per connection that a turn sends to.
     pub send: Nanos,
-    /// Each answer.
+    /// Per answer.
     pub answer: Nanos,
-    /// A byte received, in picoseconds.
+    /// Per byte received, in picoseconds.
     pub receive_byte_ps: u64,
-    /// A byte sent, in picoseconds.
+    /// Per byte sent, in picoseconds.
     pub send_byte_ps: u64,
 }
 
 impl Processor {
-    /// This stack over the kernel's TCP, at the other end of a network.
+    /// This stack over the kernel's TCP, at the remote end of a network.
     #[must_use]
     pub const fn over_kernel_tcp(costs: &Costs) -> Self {
         let (stack, socket) = (&costs.stack, &costs.socket);
@@ -52,8 +52,8 @@ impl Processor {
         }
     }
 
-    /// The dataplane of the paper, with a TCP of its own: 850 K requests of 1 KiB a second, of
-    /// which a fifth of the time is TCP's. `[ReFlex §5.3]`
+    /// The paper's dataplane with its own TCP: 850 K requests of 1 KiB per second; TCP takes a
+    /// fifth of the time. `[ReFlex §5.3]`
     #[must_use]
     pub const fn of_the_paper() -> Self {
         const REQUEST_NS: u64 = 1_000_000 / 850;
@@ -70,21 +70,21 @@ impl Processor {
     }
 }
 
-/// A thread's processor, and what waits for it.
+/// A thread's processor with its queued work.
 #[derive(Debug, Default)]
 pub(super) struct Core {
-    /// A turn is in the calendar.
+    /// A turn is scheduled.
     pub(super) waits: bool,
-    /// Until when the last turn takes.
+    /// End of the last turn.
     pub(super) busy_until: Time,
-    /// Time of turns that was measured.
+    /// Measured busy time.
     pub(super) busy: Nanos,
-    /// Requests that have not been received.
+    /// Requests to receive.
     pub(super) arrived: VecDeque<Request>,
-    /// Requests that the device is done with.
+    /// Requests completed by the device.
     pub(super) done: VecDeque<Request>,
     turns: u64,
-    /// The last turn that received from a connection, and that sent to it.
+    /// Number of the last turn that received from, and sent to, each connection.
     touched: Vec<[u64; 2]>,
 }
 
@@ -93,7 +93,7 @@ impl Core {
         !self.arrived.is_empty() || !self.done.is_empty()
     }
 
-    /// Takes what a turn finds: requests to take in, and answers to send.
+    /// Takes a turn's work: requests to receive, and answers to send.
     pub(super) fn gather(&mut self) -> [Vec<Request>; 2] {
         [&mut self.arrived, &mut self.done].map(|waiting| {
             let count = waiting.len().min(BATCH);
@@ -101,7 +101,7 @@ impl Core {
         })
     }
 
-    /// Returns the cost of receiving and sending in a turn that found these.
+    /// Returns the cost of receiving and sending in a turn with this work.
     pub(super) fn cost(
         &mut self,
         processor: &Processor,
@@ -127,7 +127,8 @@ impl Core {
         took + Nanos(picoseconds / 1000)
     }
 
-    /// Returns true if this turn has not touched the request's connection in this direction before.
+    /// Returns true if this turn touches the request's connection in this direction for the first
+    /// time.
     fn touches(&mut self, request: &Request, direction: usize) -> bool {
         if self.touched.len() <= request.connection {
             self.touched.resize(request.connection + 1, [0; 2]);

@@ -1,17 +1,17 @@
-//! The results, for each tenant.
+//! Results per tenant.
 
 use base::{Latencies, Nanos};
 use qos::Percentile;
 use qos::token_scheduler::Totals;
 
-/// The results of one tenant while it was measured.
+/// Results of one tenant over the measured time.
 #[derive(Clone, Debug)]
 pub struct TenantReport {
-    /// Requests that ended.
+    /// Completed requests.
     pub requests: u64,
-    /// Cost of the requests that the scheduler released, or would have, in milli-tokens.
+    /// Cost of the requests that the scheduler released, or would have released, in milli-tokens.
     pub milli_tokens: u64,
-    /// Requests that were refused: the tenant was removed.
+    /// Requests refused because the tenant was removed.
     pub refused: u64,
     reads: Latencies,
     measured: Nanos,
@@ -32,25 +32,25 @@ impl TenantReport {
         self.reads.record(took);
     }
 
-    /// Requests a second.
+    /// Returns requests per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
         self.requests as f64 * 1e9 / self.measured.0 as f64
     }
 
-    /// Tokens a second.
+    /// Returns tokens per second.
     #[must_use]
     pub fn tokens_per_second(&self) -> f64 {
         self.milli_tokens as f64 * 1e6 / self.measured.0 as f64
     }
 
-    /// The latency of its reads, from their arrival to the device's answer.
+    /// Returns the latency of its reads, from their arrival to the device's completion.
     #[must_use]
     pub fn read_latency(&self, percentile: Percentile) -> Nanos {
         latency(&self.reads, percentile)
     }
 
-    /// Reads that ended.
+    /// Completed reads.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.count()
@@ -62,32 +62,32 @@ fn latency(reads: &Latencies, percentile: Percentile) -> Nanos {
     reads.quantile(quantile)
 }
 
-/// The results of all tenants.
+/// Results of all tenants.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// By number.
+    /// Results by tenant number.
     pub tenants: Vec<TenantReport>,
-    /// Totals of the tokens, warm-up included.
+    /// Token totals, including the warm-up.
     pub tokens: Totals,
-    /// The rate at which tokens were generated in the end, in tokens a second.
+    /// Rate of token generation at the end, in tokens per second.
     pub rate: u64,
-    /// Tenants with SLOs that the device cannot keep in the end, by number.
+    /// Numbers of the tenants whose SLOs the device cannot meet at the end.
     pub unkept: Vec<usize>,
     /// Rounds of all threads.
     pub rounds: u64,
-    /// Time for which each thread worked while it was measured; empty where work takes no time.
+    /// Measured busy time of each thread; empty if work takes no time.
     pub busy: Vec<Nanos>,
     pub(super) reads: Latencies,
 }
 
 impl Report {
-    /// The latency of all tenants' reads together.
+    /// Returns the latency of all tenants' reads.
     #[must_use]
     pub fn read_latency(&self, percentile: Percentile) -> Nanos {
         latency(&self.reads, percentile)
     }
 
-    /// Tokens a second of all tenants.
+    /// Returns the tokens per second of all tenants.
     #[must_use]
     pub fn tokens_per_second(&self) -> f64 {
         self.tenants

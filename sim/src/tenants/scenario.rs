@@ -4,25 +4,25 @@ use super::{Calibrated, Processor};
 use base::Nanos;
 use qos::{CostModel, Curve, Declaration, TokenPoolRules};
 
-/// The arrivals of a tenant's requests.
+/// Arrival process of a tenant's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So many a second, evenly, whether or not earlier ones are done.
+    /// Requests per second at equal intervals, in an open loop.
     Even(u64),
-    /// So many a second at random (Poisson), whether or not earlier ones are done.
+    /// Requests per second at random times (Poisson), in an open loop.
     Random(u64),
-    /// So many at a time, a new one for each that ends.
+    /// Closed loop with this many outstanding requests.
     Depth(u32),
 }
 
-/// The load of a tenant, at random places of the device.
+/// The load of a tenant, at random addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Arrivals of its requests.
+    /// Arrival process of its requests.
     pub pace: Pace,
-    /// The share of reads, in thousandths: 0 to 1000.
+    /// Share of reads in thousandths, 0 to 1000.
     pub read_permille: u16,
-    /// Bytes of a request: pages of 4 KiB.
+    /// Bytes per request: a multiple of 4 KiB.
     pub bytes: u32,
 }
 
@@ -33,7 +33,7 @@ pub struct Tenant {
     pub declaration: Declaration,
     /// Its load.
     pub load: Load,
-    /// The thread of each of its connections, which are taken in turn.
+    /// Thread of each of its connections, which are used in turn.
     pub threads: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Tenant {
         }
     }
 
-    /// The same tenant with requests of other sizes.
+    /// Returns the same tenant with requests of `bytes`.
     #[must_use]
     pub const fn with_bytes(mut self, bytes: u32) -> Self {
         self.load.bytes = bytes;
@@ -69,26 +69,26 @@ impl Tenant {
 /// The model of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The cost of requests.
+    /// Cost model.
     pub costs: CostModel,
-    /// The latency of reads at each load.
+    /// Read latency by load.
     pub curve: Curve,
 }
 
-/// A change while it runs.
+/// A change during the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The tenant with this number asks for something else, or comes back.
+    /// The tenant with this number changes its declaration, or registers again.
     Declare(usize, Declaration),
-    /// The tenant with this number is removed; what it still asks for is refused.
+    /// The tenant with this number is removed; its further requests are refused.
     Remove(usize),
-    /// The tenant with this number asks at another pace.
+    /// The tenant with this number changes its pace.
     Pace(usize, Pace),
-    /// The device takes so many hundredths of the time that it took when it was calibrated.
+    /// The device takes this percentage of its service time at calibration.
     SlowDown(u32),
-    /// Every die of the device is busy with itself for so long.
+    /// Every die of the device is busy internally for this long.
     Storm(Nanos),
-    /// The device is known to be as it is now: prices and curve follow.
+    /// The model of the device is replaced: prices and curve.
     Recalibrate(Known),
 }
 
@@ -97,28 +97,28 @@ pub enum Change {
 pub struct Setup {
     /// The device.
     pub device: Calibrated,
-    /// True if tokens are scheduled; otherwise requests go to the device as they come.
+    /// True if tokens are scheduled; otherwise requests go to the device on arrival.
     pub scheduled: bool,
     /// The scheduler's constants.
     pub rules: TokenPoolRules,
     /// Threads, 1 to 64.
     pub threads: u32,
-    /// Cost of their work; `None` where it takes no time.
+    /// Cost of the threads' work; `None` if it takes no time.
     pub processor: Option<Processor>,
-    /// Numbered from 0.
+    /// Tenants, numbered from 0.
     pub tenants: Vec<Tenant>,
-    /// In the order of time, from the beginning.
+    /// Changes in time order, with their time since the start.
     pub changes: Vec<(Nanos, Change)>,
-    /// Not counted.
+    /// Warm-up, not measured.
     pub warm_up: Nanos,
-    /// Counted.
+    /// Measured time.
     pub measured: Nanos,
-    /// Of all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Setup {
-    /// A device with tenants and a scheduler for a second, on threads with work that takes no time.
+    /// A scheduled device with tenants, measured for a second, on threads whose work takes no time.
     #[must_use]
     pub fn new(device: Calibrated, threads: u32, tenants: Vec<Tenant>, seed: u64) -> Self {
         Self {

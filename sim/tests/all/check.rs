@@ -1,4 +1,4 @@
-//! Runs with everything in them, by seed.
+//! Runs with all features, by seed.
 
 use sim::Tolerance;
 use sim::check::{Feature, Options, Plan, kept, run, run_plan};
@@ -15,7 +15,7 @@ fn a_seed_is_a_run() {
     assert_eq!(run(&options), first);
 }
 
-/// Its line in `sim/seeds.txt` says what each of them found.
+/// Their lines in `sim/seeds.txt` name the bug that each seed found.
 #[test]
 fn what_was_found_once_is_not_found_again() {
     for options in kept() {
@@ -24,8 +24,8 @@ fn what_was_found_once_is_not_found_again() {
     }
 }
 
-/// With digests, flipped bits change nothing that is read. Without, TCP's checksum is all that there
-/// is against them: where it lets one pass, the oracle sees it.
+/// With digests, flipped bits do not reach read data. Without them, only TCP's checksum protects:
+/// the oracle detects a flip that passes it.
 #[test]
 fn without_digests_the_oracle_sees_flipped_bits() {
     let mut seen = 0;
@@ -55,8 +55,8 @@ fn without_digests_the_oracle_sees_flipped_bits() {
     assert!(seen > 0, "no flipped bit was read");
 }
 
-/// Commands over extents, in runs that have everything else, too: what each extent wrote is judged
-/// as a request of its own.
+/// Commands over extents, in runs with all other features, too: the effect of each extent is
+/// checked as a separate request.
 #[test]
 fn extents_survive_whatever_a_run_has() {
     for seed in 0..16 {
@@ -71,8 +71,8 @@ fn extents_survive_whatever_a_run_has() {
     }
 }
 
-/// Commands over extents at targets that come back with other limits: those that are taken no more were
-/// refused, which no checker minded.
+/// Commands over extents at targets that restart with other limits: commands beyond the new limits
+/// were refused, which no check noticed.
 #[test]
 fn extents_survive_other_limits() {
     let options = |seed| Options {
@@ -90,8 +90,8 @@ fn extents_survive_other_limits() {
     }
 }
 
-/// Threads of a host that share an I/O path, in runs that have everything else, too: the report has the
-/// requests of each path.
+/// Threads of a host that share an I/O path, in runs with all other features, too: the report has
+/// the requests of each path.
 #[test]
 fn paths_of_hosts_survive_whatever_a_run_has() {
     let options = |seed| Options {

@@ -1,5 +1,5 @@
-//! A device that takes very long for some requests, or for ever: every request of its hosts ends,
-//! and nothing that took effect late undoes what was acknowledged before. See
+//! A device on which some requests take very long or never complete: every request of its hosts
+//! ends, and no late effect undoes an acknowledged write. See
 //! `docs/design/decisions/0004-replay.md`.
 
 use base::{Nanos, Prng, Time};
@@ -13,17 +13,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use testing::device::TestDevice;
 
-/// Which requests are late, and how late.
+/// Which requests are late, and by how much.
 #[derive(Clone, Copy, Debug)]
 struct Lateness {
-    /// One in so many.
+    /// One request in this many is late.
     one_in: u64,
     writes: bool,
     by: Nanos,
 }
 
-/// A channel of RAM that begins some requests long after it got them: only then it touches their
-/// memory.
+/// A channel of RAM that starts some requests long after their submission: only then it accesses
+/// their memory.
 #[derive(Debug)]
 struct SleepyChannel {
     ram: Box<dyn Channel>,
@@ -106,7 +106,7 @@ fn sleepy(seed: u64, late: Lateness) -> Arc<dyn Device> {
     Arc::new(device.with(|capabilities| capabilities.extents_max = 0))
 }
 
-/// Runs the scenario on late devices; how many requests ended because they took too long.
+/// Runs the scenario on late devices; returns the number of requests that timed out.
 fn check(seed: u64, scenario: &Scenario, late: Lateness) -> u64 {
     let ending = run(seed, scenario, |seed| sleepy(seed, late));
     let timed_out = ending.reports.iter().map(|report| report.timed_out).sum();
@@ -141,15 +141,15 @@ fn late_writes_undo_nothing() {
     for seed in 820..826 {
         for faults in [NetworkFaults::CALM, NetworkFaults::HOSTILE] {
             let mut scenario = scenario(faults);
-            // So many that there is still work when the first of them come.
+            // Enough that work remains when the first late requests take effect.
             scenario.workload.requests = 4_000;
             check(seed, &scenario, late);
         }
     }
 }
 
-/// Only the writes that were lost with a late one wait for it, and no longer than a loss may last;
-/// their blocks are closed until it came, and then open again.
+/// Only writes lost with a late write wait for it, at most for the loss timeout; their blocks are
+/// closed until its end, and then open again.
 #[test]
 fn writes_that_are_too_late_are_given_up_and_undo_nothing() {
     let late = Lateness {
@@ -161,7 +161,7 @@ fn writes_that_are_too_late_are_given_up_and_undo_nothing() {
     for seed in 860..866 {
         for faults in [NetworkFaults::CALM, NetworkFaults::HOSTILE] {
             let mut scenario = scenario(faults);
-            // A hostile network may take a while to come back, and that is not meant here.
+            // A hostile network may take a while to reconnect, which this test does not cover.
             scenario.loss_timeout = Some(Nanos::from_secs(40));
             scenario.workload.requests = 4_000;
             given_up += check(seed, &scenario, late);
@@ -186,7 +186,7 @@ fn a_write_that_hangs_for_ever_ends_and_the_rest_of_its_host_goes_on() {
     }
 }
 
-/// Here only the keep-alive time-out says when an old write cannot come any more.
+/// Here only the keep-alive timeout determines when an old write can no longer take effect.
 #[test]
 fn late_writes_undo_nothing_at_a_target_that_cannot_end_controllers() {
     let late = Lateness {

@@ -1,7 +1,6 @@
-//! Classes are kept apart where sending takes time: a `Latency` request waits for no more than the
-//! quantum of `Throughput` work that is under way on each core that it passes, and `Throughput`
-//! work goes on beside `Latency` work that never ends. Beside sparse `Latency` requests it is a
-//! larger send.
+//! Isolation of classes if sending takes time: a `Latency` request waits at most for the quantum of
+//! `Throughput` data in progress on each core of its path, and `Throughput` makes progress under
+//! unlimited `Latency` load. With sparse `Latency` requests the bound is a larger send.
 
 use base::Nanos;
 use sim::switched::{Changes, Ending, Scenario, run};
@@ -9,7 +8,7 @@ use sim::{NetworkFaults, Pace, Workload};
 use switch::limits::SPARSE_LATENCY_BYTES_MIN;
 use switch::{Class, Knobs, PerClass};
 
-/// Sending takes 1 µs for each KiB, about 8 Gbit/s.
+/// Sending takes 1 µs per KiB, about 8 Gbit/s.
 const PACE: Pace = Pace::of_sends(Nanos::from_micros(1));
 
 const DELAY_MAX: Nanos = Nanos::from_micros(20);
@@ -17,11 +16,11 @@ const DELAY_MAX: Nanos = Nanos::from_micros(20);
 /// A quantum of 64 KiB with its headers.
 const QUANTUM: Nanos = Nanos::from_micros(66);
 
-/// A request passes the host's core, the target's and the host's again; on each it may find a
-/// quantum under way. It comes by two wires, and takes some time itself.
+/// A request passes the host's core, the target's and the host's again; on each a quantum may be in
+/// progress. It crosses the network twice, and takes some time itself.
 const BOUND: Nanos = Nanos(3 * QUANTUM.0 + 2 * DELAY_MAX.0 + 20_000);
 
-/// 4 KiB, one at a time.
+/// 4 KiB at depth 1.
 const LATENCY: Workload = Workload {
     requests: 300,
     depth: 1,
@@ -29,7 +28,7 @@ const LATENCY: Workload = Workload {
     blocks_large: 8,
 };
 
-/// 64 KiB, many at a time, and no end to them.
+/// 64 KiB at high depth, without an end.
 const THROUGHPUT: Workload = Workload {
     requests: u64::MAX,
     depth: 16,
@@ -77,7 +76,7 @@ fn a_latency_request_waits_for_one_quantum_on_each_core() {
     }
 }
 
-/// Where they are sparse, what is under way may be as much larger as the knob says.
+/// If `Latency` requests are sparse, the send in progress may be larger by the knob's factor.
 #[test]
 fn a_sparse_latency_request_waits_for_one_larger_send_on_each_core() {
     let mut knobs = Knobs::switchyard();
@@ -98,7 +97,7 @@ fn a_sparse_latency_request_waits_for_one_larger_send_on_each_core() {
     );
 }
 
-/// Whoever becomes urgent while it runs is treated so from its next request on.
+/// A thread that changes to a higher class is treated accordingly from its next request on.
 #[test]
 fn a_thread_that_changes_its_class_waits_no_longer_from_then_on() {
     let few = Workload {
@@ -110,7 +109,7 @@ fn a_thread_that_changes_its_class_waits_no_longer_from_then_on() {
         let scenario = Scenario {
             changes,
             workload: PerClass::of([few, THROUGHPUT]),
-            // Nobody else changes: those of the last class begin with it.
+            // No other thread changes: those of the last class begin with it.
             ..scenario(Knobs::switchyard(), 1)
         };
         let ending = run(seed, &scenario);
@@ -126,7 +125,7 @@ fn a_thread_that_changes_its_class_waits_no_longer_from_then_on() {
     }
 }
 
-/// The same check fails where classes are not kept apart, so it is worth something.
+/// The same check fails without classes, which shows that it can fail.
 #[test]
 fn without_classes_the_same_requests_wait_for_more() {
     for seed in 0..4 {
@@ -148,7 +147,7 @@ fn several_targets_share_the_quantum() {
     }
 }
 
-/// The other way round.
+/// The reverse: `Throughput` under `Latency` load.
 #[test]
 fn throughput_goes_on_beside_latency_work_that_never_ends() {
     let endless = Workload {
@@ -186,7 +185,7 @@ fn throughput_goes_on_beside_latency_work_that_never_ends() {
     }
 }
 
-/// Nobody else comes by and rings its doorbell.
+/// No other request rings the doorbell.
 #[test]
 fn a_lone_request_leaves_when_its_doorbell_says() {
     let alone = Workload {

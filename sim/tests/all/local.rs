@@ -1,4 +1,4 @@
-//! The checking application on a device of its own core: the model agrees with memory.
+//! The checking application on a device of its own core: the oracle agrees with memory.
 
 use base::{Nanos, Time};
 use block::Device;

@@ -1,5 +1,5 @@
-//! A target that is away for good: its host gives up after the loss time-out, neither before it nor
-//! when the step of connecting that is under way then would have ended.
+//! A target that never returns: its host gives up at the loss timeout, neither earlier nor at the
+//! end of the connection step in progress.
 
 use base::{Nanos, Time};
 use host::{ConnectOptions, HostIdentity, Phase};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const NQN: &str = "nqn.2026-11.io.switchyard:sim";
 
-/// Far less than a step of connecting may take.
+/// Much less than the maximum of a connection step.
 const LOSS_TIMEOUT: Nanos = Nanos::from_secs(3);
 
 fn host(world: &World, address: SocketAddr) -> Core<SimDriver, HostCore> {
@@ -37,7 +37,7 @@ fn host(world: &World, address: SocketAddr) -> Core<SimDriver, HostCore> {
     Core::new(driver, service, PollPolicy::Never)
 }
 
-/// Runs until the association is in this phase; when that was.
+/// Runs until the association is in this phase; returns the time.
 fn reaches(
     world: &World,
     actors: &mut [&mut dyn Actor],
@@ -57,7 +57,7 @@ fn check(seed: u64, dark: NetworkFaults) {
     let association = Arc::clone(host.service.association());
     let mut both: [&mut dyn Actor; 2] = [&mut target, &mut host];
     reaches(&world, &mut both, &association, Phase::Live);
-    // From here on the target does nothing; what the host sends arrives nowhere.
+    // From here on the target does nothing, and the host's data arrives nowhere.
     world.set_faults(dark);
     let mut alone: [&mut dyn Actor; 1] = [&mut host];
     let lost = reaches(&world, &mut alone, &association, Phase::Recovering);
@@ -70,7 +70,8 @@ fn check(seed: u64, dark: NetworkFaults) {
     assert_eq!(world.run(&mut alone, until, all), Outcome::Done);
 }
 
-/// The limit passed while the host was stopped: it was lost for good without one attempt.
+/// The limit passed while the host was stopped: the association was lost for good without one
+/// attempt.
 #[test]
 fn a_host_that_stands_still_tries_again_after_that() {
     for seed in 0..8 {
@@ -87,7 +88,7 @@ fn a_host_that_stands_still_tries_again_after_that() {
         world.set_faults(unreachable);
         let mut alone: [&mut dyn Actor; 1] = [&mut host];
         reaches(&world, &mut alone, &association, Phase::Recovering);
-        // It is stopped at another time of its attempts with each seed.
+        // With each seed it is stopped at another point of its attempts.
         let until = world.now() + Nanos::from_millis(300 * seed);
         world.run(&mut alone, until, || false);
         assert_eq!(association.phase(), Phase::Recovering);

@@ -1,5 +1,5 @@
-//! A target whose driver has room for fewer connections than its limits allow refuses the others,
-//! and counts them.
+//! A target whose driver has room for fewer connections than its limits allow refuses the excess
+//! connections, and counts them.
 
 use base::{Nanos, Time};
 use reactor::{
@@ -9,7 +9,7 @@ use sim::{Actor, NetworkFaults, Outcome, SimDriver, World};
 use std::net::SocketAddr;
 use target::{Limits, Target};
 
-/// Connects three times, and says nothing.
+/// Connects three times without sending.
 #[derive(Debug)]
 struct Dialer {
     op_namespace: OpNamespace,

@@ -1,4 +1,4 @@
-//! A device is observed by the target's own probe in virtual time, and its curve follows.
+//! The target's probe measures a device in virtual time, and the device's curve follows.
 
 use base::{Nanos, Time};
 use block::Device;
@@ -22,7 +22,7 @@ const NQN: &str = "nqn.2026-11.io.switchyard:sim";
 static KNOWN: LazyLock<Calibrated> =
     LazyLock::new(|| calibrate(PROFILE.parse().expect("a profile"), 1));
 
-/// A device and what is known of it, from when it was new.
+/// A device with its original model.
 struct Bed {
     world: World,
     device: Arc<Flash>,
@@ -56,7 +56,7 @@ impl Bed {
         Core::new(driver, probe.expect("a probe"), PollPolicy::Never)
     }
 
-    /// Runs the probe for so long, or to its end.
+    /// Runs the probe for `span`, or to its end.
     fn run(&self, core: &mut Core<SimDriver, Probe>, span: Nanos) {
         let until = self.world.now() + span;
         let outcome = self
@@ -92,7 +92,7 @@ fn a_device_that_is_as_it_was_keeps_its_curve_and_no_more_than_the_share_is_spen
         let most = share * 1000 * LENGTH.0 / 1_000_000_000 + share + 1000;
         let spent = bed.watch.spent_milli();
         assert!(spent > most / 3 && spent <= most, "{spent} of {most}");
-        // The loads were those that were wanted: the highest in the middle, and the share.
+        // The loads were as intended: the highest in the middle, and the share.
         let highest = seen
             .iter()
             .map(|one| one.rate.0)
@@ -118,8 +118,8 @@ fn a_device_that_is_as_it_was_keeps_its_curve_and_no_more_than_the_share_is_spen
     }
 }
 
-/// The device is a third as fast as when it was calibrated: the promise that fitted does not fit
-/// any more, which is told, and it stays.
+/// The device is a third as fast as at calibration: an SLO that fitted no longer fits, which is
+/// reported, and the SLO stays registered.
 #[test]
 fn a_device_that_became_slow_is_known_to_be_and_whose_promise_that_breaks_is_told() {
     for seed in 0..3 {
@@ -143,7 +143,7 @@ fn a_device_that_became_slow_is_known_to_be_and_whose_promise_that_breaks_is_tol
     }
 }
 
-/// Half of what was seen is of another device than the other half.
+/// Half of the observations are of a different device.
 #[test]
 fn a_device_that_changes_meanwhile_is_refused() {
     for seed in 0..3 {
@@ -191,7 +191,7 @@ fn one_seed_is_one_observation() {
     assert_ne!(seen(3), seen(4));
 }
 
-/// A tenant on the device with a promise that it can keep as it is.
+/// Registers a tenant with an SLO that the device can currently meet.
 fn promise(bed: &Bed, target: &Target) {
     let subsystem = SubsystemOptions::open_to_all(NQN);
     target.add_subsystem(subsystem).expect("a new one");

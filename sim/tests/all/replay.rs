@@ -1,6 +1,6 @@
-//! The oracle is worth something: a host that replays without care is caught, and one that takes
-//! care is not, on the same networks and against a target that cannot end an old controller at
-//! once. See `docs/design/decisions/0004-replay.md`.
+//! Shows that the oracle can fail: it catches a host that replays unsafely, and passes a host that
+//! replays safely, on the same networks and with a target that cannot end an old controller
+//! immediately. See `docs/design/decisions/0004-replay.md`.
 
 use base::Nanos;
 use block::Device;
@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// One in six shows it, so that other draws of chance do not hide it.
+/// One in six seeds shows the failure, so that other random draws do not hide it.
 const SEEDS: Range<u64> = 700..748;
 
-/// Few blocks, so that most writes overlap with others, and a network that delivers what was
-/// under way long after the host has given its connections up.
+/// Few blocks, so that most writes overlap with other writes, and a network that delivers data in
+/// flight long after the host has given its connections up.
 fn scenario(replay: ReplayPolicy) -> Scenario {
     Scenario {
         target_cores: 2,
@@ -46,7 +46,7 @@ fn crowded(_seed: u64) -> Arc<dyn Device> {
     Arc::new(Ram::new(8 * 1024, 512).expect("a small device"))
 }
 
-/// What the oracle complained of; nothing when the run was clean.
+/// Returns the oracle's message; `None` for a run without a failure.
 fn complaint(seed: u64, replay: ReplayPolicy) -> Option<String> {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, &scenario(replay), crowded)));
     let panic = match outcome {

@@ -1,4 +1,4 @@
-//! The target's threads follow its load, and nobody who was promised something notices.
+//! The number of a target's threads follows its load, and all SLOs are met.
 
 use sim::scaling::{PROMISE, run};
 
@@ -12,7 +12,7 @@ fn threads_follow_the_load_and_a_promise_is_kept_meanwhile() {
         let all = THREADS as usize;
         assert_eq!(ending.most, [all, all], "seed {seed}: {ending:?}");
         let counters = ending.threads;
-        // Up and down once for each surge.
+        // Up and down once per surge.
         assert_eq!((counters.grown, counters.shrunk), (6, 6), "seed {seed}");
         assert!(ending.moved >= 12, "seed {seed}: {ending:?}");
         let failed = ending.reports.iter().any(|report| report.failed > 0);
@@ -27,7 +27,7 @@ fn threads_follow_the_load_and_a_promise_is_kept_meanwhile() {
     }
 }
 
-/// The same check fails with one thread, so it is worth something.
+/// The same check fails with one thread, which shows that it can fail.
 #[test]
 fn with_one_thread_the_promise_is_broken() {
     let ending = run(1, 1, 1);

@@ -1,6 +1,6 @@
 //! Production target and production host over a simulated network, with a data oracle, by seed.
 //!
-//! A failure names its seed; `run(seed, …)` in a test of its own repeats it exactly.
+//! A failure names its seed; a test that calls `run(seed, …)` repeats it exactly.
 
 use base::Nanos;
 use block::Device;
@@ -47,7 +47,7 @@ fn check(seeds: std::ops::Range<u64>, scenario: &Scenario) -> Vec<Ending> {
     endings
 }
 
-/// A device that takes its time, so that requests are under way when connections are cut.
+/// A device with a service time, so that requests are outstanding when connections are cut.
 fn slow(_seed: u64) -> Arc<dyn Device> {
     let options = DelayOptions {
         read: Nanos::from_micros(80),
@@ -110,7 +110,7 @@ fn a_seed_is_a_run() {
     assert_ne!(run(7, &scenario, ram), run(8, &scenario, ram));
 }
 
-/// So small that most writes overlap with others.
+/// So small that most writes overlap with other writes.
 fn crowded(_seed: u64) -> Arc<dyn Device> {
     Arc::new(Ram::new(16 * 1024, 512).expect("a small device"))
 }

@@ -1,7 +1,7 @@
 //! The host's switchboard in front of production targets, by seed: every request is answered once
-//! and with what is there, whatever is steered, moved, turned or lost meanwhile.
+//! with the correct data, under steering, moves, knob changes and losses.
 //!
-//! A failure names its seed; `run(seed, …)` in a test of its own repeats it exactly.
+//! A failure names its seed; a test that calls `run(seed, …)` repeats it exactly.
 
 use base::{Nanos, Prng};
 use sim::switched::{ALL_CLASSES, Changes, Ending, Scenario, run};
@@ -12,7 +12,7 @@ use switch::knobs::Preset;
 use switch::limits::COMPLETION_HOLD;
 use switch::{Knobs, PerClass};
 
-/// Small requests, one or two at a time.
+/// Small requests at depth one or two.
 const SMALL: Workload = Workload {
     requests: 60,
     depth: 2,
@@ -28,14 +28,14 @@ const BULK: Workload = Workload {
     blocks_large: 700,
 };
 
-/// Requests leave by other cores as early as can be.
+/// Requests are steered to other cores as early as possible.
 fn eager() -> Knobs {
     let mut knobs = Knobs::switchyard();
     knobs.request_steering.threshold_bytes = switch::limits::STEERING_THRESHOLD_BYTES_MIN;
     knobs
 }
 
-/// Queues of the target move as often as can be.
+/// Queues of the target move as often as possible.
 fn restless() -> Knobs {
     let mut knobs = Knobs::switchyard();
     let steering = &mut knobs.application_steering;
@@ -100,7 +100,7 @@ fn threads_that_move_get_their_answers() {
     assert!(total(&endings, |ending| ending.steered) > 50);
 }
 
-/// Cores that are held up now and then, so that queues fill and others overtake.
+/// Cores that stall at times, so that queues fill and requests overtake each other.
 const HELD_UP: Pace = Pace {
     stall_one_in: 6,
     stall_max: Nanos::from_micros(400),
@@ -108,7 +108,7 @@ const HELD_UP: Pace = Pace {
     poll_one_in: 0,
 };
 
-/// A host and targets of any kind, whose knobs never rest.
+/// A host and targets of any kind, whose knobs change continuously.
 fn turning(seed: u64, faults: NetworkFaults) -> Scenario {
     let mut prng = Prng::from_seed(seed);
     let below = |prng: &mut Prng, n| usize::try_from(prng.below(n)).expect("small");
@@ -142,7 +142,7 @@ fn knobs_that_turn_in_flight_lose_nothing() {
 
 #[test]
 fn knobs_that_turn_on_a_network_that_cuts_lose_nothing() {
-    // Recovery takes long in the world's time.
+    // Recovery takes long in virtual time.
     let turn_every = Nanos::from_millis(20);
     let endings = check(1_300..1_308, |seed| Scenario {
         turn_every,
@@ -162,7 +162,7 @@ fn lost_connections_lose_no_request_behind_a_switchboard() {
     assert!(total(&endings, |ending| ending.steered) > 50);
 }
 
-/// Most writes overlap with others, by other threads, by other lanes.
+/// Most writes overlap with other writes, by other threads, through other lanes.
 #[test]
 fn flush_and_durable_writes_keep_their_promise_across_lanes() {
     let crowd = Workload {
@@ -209,7 +209,7 @@ fn threads_that_change_their_class_in_flight_lose_nothing() {
         let (faults, caching) = match seed % 3 {
             0 => (NetworkFaults::ROUGH, false),
             1 => (NetworkFaults::HOSTILE, false),
-            // Flush and durable writes keep their promise across the lanes of all classes.
+            // Flush and durable writes keep their guarantees across the lanes of all classes.
             _ => (NetworkFaults::ROUGH, true),
         };
         Scenario {
@@ -229,7 +229,7 @@ fn completions_beside_latency_work_are_told_in_groups() {
     let told = |hold: Nanos| {
         let mut knobs = Knobs::switchyard();
         knobs.completion_hold = hold;
-        // `Latency` work is always near.
+        // There is always recent `Latency` activity.
         knobs.direct_submitters = 0;
         let endings = check(1_700..1_704, |_| Scenario {
             targets: 1,
@@ -240,7 +240,7 @@ fn completions_beside_latency_work_are_told_in_groups() {
                     requests: 4_000,
                     ..SMALL
                 },
-                // So many that several are done in the time that the hold lasts.
+                // Enough that several complete within the hold.
                 Workload {
                     requests: 2_000,
                     depth: 64,
@@ -250,7 +250,7 @@ fn completions_beside_latency_work_are_told_in_groups() {
             host: knobs,
             ..scenario(NetworkFaults::CALM)
         });
-        // What was counted since the last look is not in it.
+        // Completions counted since the last query are not included.
         let of = total(&endings, |ending| ending.told_of);
         assert!(of > 4 * 5_000, "{endings:?}");
         of as f64 / total(&endings, |ending| ending.told) as f64

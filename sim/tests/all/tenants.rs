@@ -1,4 +1,4 @@
-//! Promises to tenants, kept by the production scheduler on emulated flash in virtual time.
+//! SLOs met by the production scheduler on emulated flash in virtual time.
 //!
 //! Devices are an eighth of the paper's, so that a test takes seconds; latencies are the same.
 
@@ -26,7 +26,7 @@ fn p95(report: &Report, tenant: usize) -> Nanos {
     report.tenants[tenant].read_latency(Percentile::P95)
 }
 
-/// Whether a tenant has its latency, and the requests that it asked for.
+/// Returns true if a tenant has its latency and its request rate.
 fn is_kept(report: &Report, tenant: usize, iops: u64) -> bool {
     let served = report.tenants[tenant].iops() >= iops as f64 * 0.99;
     served && p95(report, tenant) <= fig5::SLO
@@ -74,7 +74,7 @@ fn promises_are_kept_with_the_scheduler_and_broken_without() {
     }
 }
 
-/// Why best effort advances tokens: B asks for what it was promised and no more.
+/// Why best effort advances tokens: B requests exactly its SLO's rate.
 #[test]
 fn the_papers_rules_to_the_letter_break_the_promise_to_b() {
     for threads in [1, 2] {
@@ -121,7 +121,7 @@ fn best_effort_shares_by_weight() {
     assert!((d / c / 3.0 - 1.0).abs() <= 0.05, "{c} and {d}");
 }
 
-/// Nothing is promised to anybody: the device is as busy as without a scheduler.
+/// Without SLOs the device is as busy as without a scheduler.
 #[test]
 fn a_device_without_promises_loses_next_to_nothing() {
     for read_permille in [1000, 900, 500] {
@@ -146,7 +146,7 @@ fn a_device_without_promises_loses_next_to_nothing() {
     }
 }
 
-/// Tenants come, change, burst and leave; those who keep to their promise notice nothing.
+/// Tenants register, change, burst and are removed; tenants within their SLOs are not affected.
 #[test]
 fn churn_and_bursts_break_no_promise() {
     for seed in SEEDS {
@@ -167,7 +167,7 @@ fn churn_and_bursts_break_no_promise() {
         setup.changes = vec![
             (at(300), Change::Declare(4, critical(part(20_000), 900))),
             (at(350), Change::Pace(4, Pace::Even(part(20_000)))),
-            // Three times what it was promised, for a while.
+            // Three times its SLO's rate, for a while.
             (at(500), Change::Pace(1, Pace::Random(part(90_000)))),
             (at(600), Change::Pace(1, Pace::Random(part(27_000)))),
             (at(650), Change::Remove(4)),
@@ -195,8 +195,8 @@ fn churn_and_bursts_break_no_promise() {
     }
 }
 
-/// A tenant has its rate on one thread of twelve or on all of them, beside ten thousand others that
-/// are mostly silent.
+/// A tenant has its rate on one thread of twelve or on all of them, together with ten thousand
+/// mostly idle tenants.
 #[test]
 fn a_rate_does_not_depend_on_threads_or_on_how_many_are_registered() {
     const THREADS: u32 = 12;
@@ -254,8 +254,7 @@ fn a_rate_does_not_depend_on_threads_or_on_how_many_are_registered() {
     assert!(served >= u64::from(SILENT) * 9 / 10, "{served}");
 }
 
-/// What calibration would find of the device now that everything takes it so many hundredths of the
-/// time.
+/// The model that calibration would find if the device took `percent` of its original service time.
 fn slowed(percent: u64) -> Known {
     let Parts {
         transfer,
@@ -278,8 +277,8 @@ fn slowed(percent: u64) -> Known {
     Known { costs, curve }
 }
 
-/// A and B of the first scenario, B with less, so that a device that is a fifth slower can keep both;
-/// and with a margin, as its requests come at random.
+/// A and B of the first scenario, B with a lower rate, so that a device that is a fifth slower can
+/// meet both SLOs; and with a margin, because its requests come at random.
 fn modest(seed: u64) -> Setup {
     let mut setup = scenario(Scenario::First, true, 2, seed);
     let part = |iops: u64| iops / u64::from(DIVISOR);
@@ -288,7 +287,7 @@ fn modest(seed: u64) -> Setup {
     setup
 }
 
-/// Once it is known, best effort makes room, and promises are kept as long as they fit.
+/// Once the model is updated, best effort gives way, and SLOs are met while they fit.
 #[test]
 fn promises_are_kept_on_a_device_that_became_slower_as_far_as_it_goes() {
     let known = slowed(120);
@@ -317,8 +316,8 @@ fn promises_are_kept_on_a_device_that_became_slower_as_far_as_it_goes() {
     }
 }
 
-/// What cannot be kept any more is told by name, nobody who has a rate starves, and once the device
-/// is as it was, everything is kept again.
+/// SLOs that cannot be met any more are reported by name, no tenant with a rate starves, and once
+/// the device has recovered, all SLOs are met again.
 #[test]
 fn a_promise_that_a_slow_device_cannot_keep_is_told_and_comes_back_with_the_device() {
     let known = slowed(300);
@@ -381,8 +380,8 @@ fn one_seed_is_one_run() {
     assert_ne!(numbers(1), numbers(2));
 }
 
-/// A thread whose work takes time is as fast as that: with half the load nobody waits for it, and
-/// beyond what it can do it does what it can.
+/// A thread whose work takes time is limited by that: at half load no request queues, and beyond
+/// its capacity it delivers its capacity.
 #[test]
 fn a_thread_does_as_much_as_its_work_allows() {
     let processor = Processor {
@@ -400,7 +399,7 @@ fn a_thread_does_as_much_as_its_work_allows() {
         setup.measured = Nanos::from_millis(300);
         run(&setup).expect("best effort")
     };
-    // 5 µs each, as a turn seldom finds two requests of one connection: 200 K/s.
+    // 5 µs each, because a turn seldom finds two requests of one connection: 200 K/s.
     let half = measure(1_000, 100);
     let iops = half.tenants[0].iops();
     assert!((iops / 100_000.0 - 1.0).abs() < 0.02, "{iops}");
@@ -410,13 +409,13 @@ fn a_thread_does_as_much_as_its_work_allows() {
     let most = over.tenants[0].iops();
     assert!((150_000.0..210_000.0).contains(&most), "{most}");
     assert!(p95(&over, 0) > Nanos(p95(&half, 0).0 * 10));
-    // Of two connections a turn under load finds many: 1 µs each.
+    // With two connections a turn under load finds many requests: 1 µs each.
     let few = measure(2, 200_000);
     let few = few.tenants[0].iops();
     assert!(few > most * 1.5, "{few} of two, {most} of many");
 }
 
-/// Threads with a promise each, and two tenants that take the rest.
+/// Threads with an SLO each, and two tenants that take the rest.
 #[test]
 fn promises_add_up_over_threads() {
     let device = calibrate("A".parse().expect("a profile"), 1);

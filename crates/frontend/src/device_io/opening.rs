@@ -1,4 +1,4 @@
-//! The channels of a core are connected before it serves.
+//! Connecting the channels of a core before it serves.
 
 use super::DeviceIo;
 use crate::class_channel::NoChannel;
@@ -7,14 +7,13 @@ use block::DeviceError;
 use reactor::{Context, Driver, Wait};
 use switch::{Class, PerClass};
 
-/// Pause between two looks at a channel that other threads connect.
+/// Interval between checks of a channel that other threads connect.
 const LOOK: Nanos = Nanos::from_millis(10);
 
-/// Waits until the channels of all are connected. Their driver does nothing else yet. A class of which
-/// the target refuses the queue shares that of another class.
+/// Waits until all channels are connected. Their driver does nothing else yet. A class whose queue
+/// the target refuses shares another class's channel.
 ///
-/// # Errors
-/// A device of which the target refuses all queues, with its place among `all`.
+/// # Errors The error of a device for which the target refuses all queues, with its index in `all`.
 pub(crate) fn connect<'a, T: 'a, D: Driver>(
     all: impl IntoIterator<Item = &'a mut DeviceIo<T>>,
     driver: &mut D,
@@ -44,8 +43,8 @@ pub(crate) fn connect<'a, T: 'a, D: Driver>(
 }
 
 impl<T> DeviceIo<T> {
-    /// Returns true if no channel is being connected. A class of which the queue is refused shares that
-    /// of another class from then on.
+    /// Returns true if no channel is still connecting. A class whose queue is refused shares
+    /// another class's channel from then on.
     fn is_connected(&mut self) -> Result<bool, DeviceError> {
         let mut open = None;
         let mut refused = Vec::new();

@@ -1,11 +1,11 @@
-//! The channels of a core, and the requests of both classes in them.
+//! The channels of a core, and requests of both classes on them.
 
 use super::*;
 use block::device::Ram;
 use reactor::uring::{Options, UringDriver};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A device of which the target grants some queues.
+/// A device whose target grants a limited number of queues.
 #[derive(Debug)]
 struct Granted {
     ram: Ram,
@@ -73,7 +73,7 @@ fn classes_share_the_only_queue_that_there_is() {
     }
 }
 
-/// A channel of which the target refuses the queue, unless it is the `taken`th.
+/// A channel whose queue the target refuses, unless it is the `taken`th.
 #[derive(Debug)]
 struct Refusing {
     granted: Granted,
@@ -83,7 +83,7 @@ struct Refusing {
 #[derive(Debug)]
 struct Channels {
     ram: Box<dyn Channel>,
-    /// Turns until it is known if it is refused.
+    /// Turns until the refusal is known.
     turns: usize,
     refused: bool,
 }
@@ -124,7 +124,7 @@ impl Channel for Channels {
     }
 }
 
-/// The front end said that it was ready, and the requests of a core waited for its queue.
+/// A core must not report ready before its queues are connected.
 #[test]
 fn classes_share_the_only_queue_that_is_not_refused() {
     for taken in 0..=2 {

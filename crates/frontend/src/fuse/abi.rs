@@ -1,6 +1,6 @@
 //! Messages of the kernel's FUSE driver. `[linux/fuse.h]`
 //!
-//! All of them have the machine's byte order. Nothing here touches the kernel.
+//! All are in the machine's byte order. Nothing here calls the kernel.
 #![expect(
     clippy::host_endian_bytes,
     reason = "the kernel's structures have this machine's order"
@@ -10,40 +10,40 @@ use super::limits::{ATTRIBUTES_AGE, BACKGROUND_MAX, CONGESTION_THRESHOLD, REQUES
 use rustix::fs::OFlags;
 use std::time::Duration;
 
-/// Version of the protocol of which these messages are; kernels of other minor versions speak it.
+/// Protocol version of these messages; kernels of other minor versions support it.
 pub(super) const VERSION: (u32, u32) = (7, 40);
 
-/// The oldest minor version that is served: the one that has requests of more than 32 pages.
+/// Oldest supported minor version: the first with requests of more than 32 pages.
 pub(super) const MINOR_MIN: u32 = 28;
 
-/// The minor version since which the kernel drops cached pages that a write beside the cache
-/// changes, and lets such writes run in parallel while nothing is cached (Linux 6.9).
+/// First minor version (Linux 6.9) whose kernel drops cached pages that a direct write changes, and
+/// runs such writes in parallel while nothing is cached.
 pub(super) const MINOR_COHERENT_BYPASS: u32 = 40;
 
-/// Bytes of a message before the data of a write.
+/// Bytes of a WRITE message before its data.
 pub(super) const WRITE_HEADER_BYTES: usize = 80;
 
-/// The number of the directory.
+/// Node number of the directory.
 pub(super) const ROOT: u64 = 1;
 
-/// Capabilities of the kernel and of the front end.
+/// Capabilities negotiated in INIT.
 mod capability {
-    /// Several reads of a file at a time.
+    /// Concurrent reads of a file.
     pub(super) const ASYNC_READ: u64 = 1 << 0;
-    /// Writes of more than a page.
+    /// Writes of more than one page.
     pub(super) const BIG_WRITES: u64 = 1 << 5;
-    /// Several direct requests of a thread at a time.
+    /// Concurrent direct requests of a thread.
     pub(super) const ASYNC_DIRECT: u64 = 1 << 15;
-    /// Several look-ups in a directory at a time.
+    /// Concurrent look-ups in a directory.
     pub(super) const PARALLEL_DIRECTORIES: u64 = 1 << 18;
-    /// Requests of as many pages as the answer to INIT says.
+    /// The INIT reply sets the maximum pages per request.
     pub(super) const MAX_PAGES: u64 = 1 << 22;
-    /// There is a second word of capabilities.
+    /// The messages have a second word of capabilities.
     pub(super) const EXTENDED: u64 = 1 << 30;
     /// Memory mappings of files that bypass the cache.
     pub(super) const DIRECT_MAPPINGS: u64 = 1 << 36;
-    /// Those that are used where the kernel has them. The kernel's cache of writes is left out: a
-    /// write that has returned has reached the device.
+    /// Capabilities used if the kernel has them. Without `FUSE_WRITEBACK_CACHE`: a completed write
+    /// has reached the device.
     pub(super) const USED: u64 = ASYNC_READ
         | BIG_WRITES
         | ASYNC_DIRECT
@@ -53,31 +53,31 @@ mod capability {
         | DIRECT_MAPPINGS;
 }
 
-/// Bits of an answer to OPEN.
+/// Flags of an OPEN reply.
 pub(super) mod opened {
     /// Requests bypass the page cache (`FOPEN_DIRECT_IO`).
     pub(in super::super) const DIRECT: u32 = 1 << 0;
-    /// Direct writes of several threads run at a time (`FOPEN_PARALLEL_DIRECT_WRITES`).
+    /// Direct writes of several threads run in parallel (`FOPEN_PARALLEL_DIRECT_WRITES`).
     pub(in super::super) const PARALLEL_WRITES: u32 = 1 << 6;
 }
 
-/// The write is of the page cache, and its flags are those of any file (`FUSE_WRITE_CACHE`).
+/// Write from the page cache, which carries the flags of any open file (`FUSE_WRITE_CACHE`).
 const WRITE_OF_CACHE: u32 = 1 << 0;
 
-/// The beginning of every message (`struct fuse_in_header`).
+/// Header of every message from the kernel (`struct fuse_in_header`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     opcode: u32,
-    /// Name of the request, which its answer repeats.
+    /// Identifier of the request, repeated in the reply.
     pub(super) unique: u64,
-    /// Number of the file.
+    /// Node number of the file.
     pub(super) node: u64,
     pub(super) user: u32,
-    /// Number of the thread that asks; 0 for the kernel's own.
+    /// Identifier of the submitting thread; 0 for kernel threads.
     pub(super) thread: u32,
 }
 
-/// A request of the kernel's.
+/// A request from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request<'a> {
     /// The first message: the kernel's version and capabilities.
@@ -91,11 +91,11 @@ pub(super) enum Request<'a> {
     },
     GetAttributes,
     SetAttributes {
-        /// Mode, owner or group are to change.
+        /// Changes mode, owner or group.
         identity: bool,
         size: Option<u64>,
         modified: Option<NewTime>,
-        /// The time of the last access is to change.
+        /// Changes the time of the last access.
         accessed: bool,
     },
     Open {
@@ -111,7 +111,7 @@ pub(super) enum Request<'a> {
     Write {
         offset: u64,
         flags: OFlags,
-        /// The page cache writes, not the file's user.
+        /// Comes from the page cache, not from the file's user.
         of_cache: bool,
         data: &'a [u8],
     },
@@ -131,17 +131,18 @@ pub(super) enum Request<'a> {
         len: u32,
     },
     FileSystemStatus,
-    /// A request that is served by saying so: closing a file or a directory, `fsync` of a directory.
+    /// A request that succeeds without any work: closing a file or a directory, `fsync` of a
+    /// directory.
     Nothing,
-    /// Files that the kernel does not know any more. Has no answer.
+    /// The kernel no longer references these nodes. Has no reply.
     Forget,
-    /// A signal waits for the thread of the request of this name. Has no answer.
+    /// The thread of the request with this identifier has a pending signal. Has no reply.
     Interrupt {
         unique: u64,
     },
-    /// A change of the directory.
+    /// A change to the directory.
     ChangeDirectory,
-    /// A request that the front end does not know.
+    /// A request that the front end does not support.
     Unknown,
 }
 
@@ -160,11 +161,11 @@ fn flags_at(bytes: &[u8], at: usize) -> Option<OFlags> {
 }
 
 impl Header {
-    /// Bytes of it (`struct fuse_in_header`).
+    /// Length of the header in bytes.
     const BYTES: usize = 40;
 
-    /// Reads the header; returns the rest of the message, too. `None` where the message is shorter
-    /// than it says.
+    /// Parses the header; also returns the rest of the message. `None` if the message is shorter
+    /// than its length field.
     pub(super) fn parse(message: &[u8]) -> Option<(Self, &[u8])> {
         let header = Self {
             opcode: u32_at(message, 4)?,
@@ -179,7 +180,7 @@ impl Header {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the request after a header; `None` where it is shorter than its kind.
+    /// Parses the request after a header; `None` if it is too short for its opcode.
     pub(super) fn parse(header: &Header, body: &'a [u8]) -> Option<Self> {
         Some(match header.opcode {
             1 => Self::Lookup {
@@ -204,7 +205,7 @@ impl<'a> Request<'a> {
                     accessed: valid & (1 << 4 | 1 << 7) != 0,
                 }
             }
-            // Symbolic links, nodes, directories, links, files; removed, renamed, made.
+            // SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, CREATE, RENAME2.
             6 | 8..=13 | 35 | 45 => Self::ChangeDirectory,
             14 => Self::Open {
                 flags: flags_at(body, 0)?,
@@ -221,7 +222,7 @@ impl<'a> Request<'a> {
             20 => Self::Sync {
                 handle: u64_at(body, 0)?,
             },
-            // A write that has returned is on the device already, so a close has nothing to do.
+            // A completed write is already on the device, so a close does nothing.
             25 | 29 | 30 | 38 => Self::Nothing,
             26 => Self::init(body)?,
             27 => Self::OpenDirectory,
@@ -265,11 +266,11 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A time that a file is to get.
+/// The new value of a file time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NewTime {
     Now,
-    /// Since the beginning of 1970.
+    /// Time since the Unix epoch.
     At(Duration),
 }
 
@@ -278,21 +279,21 @@ pub(super) enum NewTime {
 pub(super) struct Attributes {
     pub(super) node: u64,
     pub(super) bytes: u64,
-    /// Kind and permissions.
+    /// File type and permissions.
     pub(super) mode: u32,
     pub(super) links: u32,
     pub(super) owner: (u32, u32),
-    /// Times of the last change of the content and of any change, since the beginning of 1970.
+    /// Times of the last content change and of the last change of any kind, since the Unix epoch.
     pub(super) modified: Duration,
     pub(super) changed: Duration,
 }
 
-/// The content of an answer.
+/// The body of a reply.
 #[derive(Debug, Default)]
 pub(super) struct Answer(Vec<u8>);
 
 impl Answer {
-    /// The bytes after the answer's header.
+    /// The bytes after the reply header.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -317,8 +318,8 @@ impl Answer {
         self
     }
 
-    /// Answers INIT (`struct fuse_init_out`) with what both have of the kernel's capabilities.
-    /// Pages have `page_bytes` bytes.
+    /// Replies to INIT (`struct fuse_init_out`) with the supported subset of the kernel's
+    /// capabilities. A page is `page_bytes` bytes.
     pub(super) fn init(readahead: u32, capabilities: u64, page_bytes: u32) -> Self {
         let pages = (REQUEST_MAX_BYTES / page_bytes).max(1);
         let both = capabilities & capability::USED;
@@ -331,7 +332,7 @@ impl Answer {
             .u16(BACKGROUND_MAX)
             .u16(CONGESTION_THRESHOLD)
             .u32(REQUEST_MAX_BYTES)
-            // Granularity of times, in nanoseconds.
+            // Granularity of times in nanoseconds.
             .u32(1)
             .u16(u16::try_from(pages).unwrap_or(u16::MAX))
             .u16(0)
@@ -339,7 +340,7 @@ impl Answer {
             .zeroes(28)
     }
 
-    /// Answers INIT of a newer major version: the kernel asks again with this one.
+    /// Replies to INIT from a newer major version: the kernel repeats INIT with this version.
     pub(super) fn version() -> Self {
         Self::default().u32(VERSION.0).u32(VERSION.1).zeroes(56)
     }
@@ -348,7 +349,7 @@ impl Answer {
         self.u64(attributes.node)
             .u64(attributes.bytes)
             .u64(attributes.bytes / 512)
-            // The time of the last access is that of the last change of the content.
+            // The access time is reported as the modification time.
             .u64(attributes.modified.as_secs())
             .u64(attributes.modified.as_secs())
             .u64(attributes.changed.as_secs())
@@ -364,7 +365,7 @@ impl Answer {
             .u32(0)
     }
 
-    /// Answers a look-up (`struct fuse_entry_out`).
+    /// Replies to LOOKUP (`struct fuse_entry_out`).
     pub(super) fn entry(attributes: &Attributes) -> Self {
         let seconds = ATTRIBUTES_AGE.as_secs();
         let entry = Self::default().u64(attributes.node).u64(0);
@@ -372,30 +373,31 @@ impl Answer {
         valid.with_attributes(attributes)
     }
 
-    /// Answers a question for attributes, or a change of them (`struct fuse_attr_out`).
+    /// Replies to GETATTR or SETATTR (`struct fuse_attr_out`).
     pub(super) fn attributes(attributes: &Attributes) -> Self {
         let valid = Self::default().u64(ATTRIBUTES_AGE.as_secs()).zeroes(8);
         valid.with_attributes(attributes)
     }
 
-    /// Answers OPEN (`struct fuse_open_out`) with a handle and bits of [`opened`].
+    /// Replies to OPEN (`struct fuse_open_out`) with a handle and flags of [`opened`].
     pub(super) fn open(handle: u64, bits: u32) -> Self {
         Self::default().u64(handle).u32(bits).zeroes(4)
     }
 
-    /// Answers a write of so many bytes (`struct fuse_write_out`).
+    /// Replies to WRITE with the number of bytes written (`struct fuse_write_out`).
     pub(super) fn written(bytes: u32) -> Self {
         Self::default().u32(bytes).zeroes(4)
     }
 
-    /// Answers `statfs` (`struct fuse_statfs_out`) for files of so many sectors of 512 bytes.
+    /// Replies to STATFS (`struct fuse_statfs_out`) with the total in sectors of 512 bytes and the
+    /// number of files.
     pub(super) fn status(sectors: u64, files: u64) -> Self {
         let counts = Self::default().u64(sectors).zeroes(16).u64(files).zeroes(8);
         counts.u32(512).u32(255).u32(512).zeroes(28)
     }
 
-    /// Adds an entry to the answer to the reading of a directory (`struct fuse_dirent`), of `most`
-    /// bytes; returns false where it has no room. `next` is the offset of the entry after it.
+    /// Adds an entry to a READDIR reply (`struct fuse_dirent`) of at most `most` bytes; returns
+    /// false if it does not fit. `next` is the offset of the entry after it.
     pub(super) fn add(&mut self, node: u64, next: u64, mode: u32, name: &str, most: usize) -> bool {
         const HEADER_BYTES: usize = 24;
         let end = self.0.len() + (HEADER_BYTES + name.len()).next_multiple_of(8);
@@ -411,8 +413,8 @@ impl Answer {
     }
 }
 
-/// Returns the header of an answer with so many bytes after it (`struct fuse_out_header`); `errno` is
-/// the kernel's number of an error, and 0 for none.
+/// Returns the reply header for a body of `bytes` bytes (`struct fuse_out_header`); `errno` is the
+/// kernel's error number, 0 for success.
 pub(super) fn answer_header(unique: u64, errno: i32, bytes: usize) -> [u8; 16] {
     let mut header = [0; 16];
     let len = u32::try_from(header.len() + bytes).expect("an answer is bounded");
@@ -426,7 +428,7 @@ pub(super) fn answer_header(unique: u64, errno: i32, bytes: usize) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    /// A message of the kernel's, with the words of its body.
+    /// Builds a message from the kernel with the words of its body.
     fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
         let len = u32::try_from(Header::BYTES + body.len()).expect("short");
         let header = Answer::default().u32(len).u32(opcode).u64(77).u64(2);
@@ -442,7 +444,7 @@ mod tests {
     static DATA: [u8; 512] = [9; 512];
     const DIRECT: OFlags = OFlags::DIRECT;
 
-    /// Bodies of requests for data, and what is read of them.
+    /// Bodies of data requests, with the expected parse results.
     fn requests_for_data() -> Vec<(u32, Vec<u8>, Request<'static>)> {
         let read = Answer::default().u64(3).u64(8192).u32(4096).zeroes(20);
         let write = Answer::default().u64(3).u64(4096).u32(512).u32(1).u64(5);
@@ -465,7 +467,7 @@ mod tests {
         ]
     }
 
-    /// The same of others.
+    /// Bodies of all other requests, with the expected parse results.
     fn other_requests() -> Vec<(u32, Vec<u8>, Request<'static>)> {
         let init = Answer::default()
             .u32(7)
@@ -511,7 +513,8 @@ mod tests {
                     parse(&whole[..len]).is_none(),
                     "opcode {opcode}, {len} bytes"
                 );
-                // One that says that it is as short is read within its bytes.
+                // A message whose length field matches the shortened length is parsed within its
+                // bytes.
                 let mut cut = whole.clone();
                 cut[..4].copy_from_slice(&u32::try_from(len).expect("short").to_ne_bytes());
                 let _ = parse(&cut);

@@ -6,10 +6,10 @@ use reactor::uring::SetupError;
 use std::io;
 use std::path::PathBuf;
 
-/// The reason for which devices could not be attached as files, or detached.
+/// Why devices could not be attached as files, or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
-    /// The options name no namespace, one twice, or too many.
+    /// The options contain no namespace, a duplicate, or too many.
     #[error("{0}")]
     Namespaces(String),
     /// The mount point cannot be used.
@@ -17,13 +17,13 @@ pub enum FuseError {
     MountPoint {
         /// The mount point.
         path: PathBuf,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The mount point is no directory.
     #[error("mount point {0} is not a directory; use an empty directory")]
     NotADirectory(PathBuf),
-    /// A FUSE file system is mounted there.
+    /// A FUSE file system is already mounted there.
     #[error(
         "{0} is already the mount point of a FUSE file system; use another directory, or unmount \
          it: fusermount3 -u {0}"
@@ -46,7 +46,7 @@ pub enum FuseError {
     Mount {
         /// The mount point.
         path: PathBuf,
-        /// The reason, as the kernel or `fusermount3` says it.
+        /// The error message of the kernel or `fusermount3`.
         reason: String,
     },
     /// The kernel and the front end do not agree on a protocol.
@@ -55,36 +55,36 @@ pub enum FuseError {
     /// The thread cannot run on the core.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// The ring of the core's thread cannot be made.
+    /// The ring of the core's thread cannot be created.
     #[error(transparent)]
     Driver(#[from] SetupError),
-    /// A device does not open.
+    /// Opening a device failed.
     #[error("namespace {nsid}: {source}")]
     Device {
         /// The namespace identifier.
         nsid: u32,
-        /// The device's reason.
+        /// The device's error.
         source: DeviceError,
     },
     /// The thread cannot be started.
     #[error("cannot start a thread: {0}; raise the limit with `ulimit -u`")]
     Thread(io::Error),
-    /// Files are open, or a process works in the directory.
+    /// Files are open, or the directory is a process's working directory.
     #[error(
         "{path} is in use ({open} open files); close them (fuser -vm {path} lists the processes)"
     )]
     InUse {
         /// The mount point.
         path: PathBuf,
-        /// Number of open files; 0 where the directory itself is in use.
+        /// Number of open files; 0 if only the directory itself is in use.
         open: usize,
     },
-    /// The mount cannot be removed for another reason.
+    /// Unmounting failed for another reason.
     #[error("cannot unmount {path}: {reason}; try fusermount3 -u -z {path}")]
     Unmount {
         /// The mount point.
         path: PathBuf,
-        /// The reason, as the kernel or `fusermount3` says it.
+        /// The error message of the kernel or `fusermount3`.
         reason: String,
     },
 }

@@ -1,6 +1,6 @@
-//! The file system as the kernel sees it: one directory, with a file for each device.
+//! The file system that the kernel sees: one directory, with a file for each device.
 //!
-//! Names and attributes are answered here; requests for data are checked, and handed on.
+//! Requests for names and attributes are completed here; data requests are checked and passed on.
 
 use super::SharedMount;
 use super::abi::{Answer, Attributes, Header, NewTime, ROOT, Request, opened};
@@ -26,24 +26,24 @@ pub(super) struct FileEntry {
     /// Name of the file: the namespace identifier.
     pub(super) name: String,
     pub(super) device: Arc<dyn Device>,
-    /// Refuses writes, by the options or by the device.
+    /// Read-only, by option or because the device is.
     pub(super) read_only: bool,
-    /// The last size of the device in bytes: that of the file after the device went away.
+    /// Last known size of the device in bytes; the file keeps it after the device is removed.
     pub(super) size: u64,
     pub(super) times: FileTimes,
 }
 
-/// The times of a file, since the beginning of 1970.
+/// The times of a file, since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileTimes {
-    /// The content was changed last.
+    /// Last change of the content.
     pub(super) modified: Duration,
-    /// Anything was changed last.
+    /// Last change of any kind.
     changed: Duration,
 }
 
 impl FileTimes {
-    /// The times of a file with this time of the last write; `None` for now.
+    /// Creates the times of a file last written at `modified`; `None` for now.
     pub(super) fn new(modified: Option<SystemTime>) -> Self {
         let modified = modified.map_or_else(since_1970, since_1970_of);
         Self {
@@ -52,12 +52,13 @@ impl FileTimes {
         }
     }
 
-    /// Notes a change of the content.
+    /// Records a change of the content.
     pub(super) fn wrote(&mut self) {
         self.set(Some(NewTime::Now));
     }
 
-    /// Changes the time of the last change of the content, or another time.
+    /// Sets the modification time to `modified` and the change time to now; `None` leaves the
+    /// modification time as it is.
     fn set(&mut self, modified: Option<NewTime>) {
         self.changed = since_1970();
         match modified {
@@ -82,8 +83,8 @@ fn since_1970_of(time: SystemTime) -> Duration {
 }
 
 impl FileEntry {
-    /// Size of the file in bytes. It stays after the device went away, since the end of the file
-    /// would hide that its requests fail.
+    /// Size of the file in bytes. It stays after the device is removed: otherwise requests would
+    /// end at the end of the file instead of failing.
     fn bytes(&mut self) -> u64 {
         let geometry = served(&*self.device);
         if !geometry.is_gone() {
@@ -92,7 +93,7 @@ impl FileEntry {
         self.size
     }
 
-    /// Size of the device.
+    /// Size and block size of the device.
     fn geometry(&self) -> Result<Geometry, Errno> {
         let geometry = served(&*self.device);
         let gone = geometry.is_gone();
@@ -106,15 +107,15 @@ pub(super) struct Files {
     pub(super) entries: Vec<FileEntry>,
     pub(super) shared: Arc<SharedMount>,
     pub(super) under_way: Rc<UnderWay>,
-    /// Requests for data are refused: the attachment ends.
+    /// Data requests are refused because the attachment is ending.
     pub(super) shut: bool,
     pub(super) handles: Handles,
-    /// Class of all requests; `None` where it depends on each.
+    /// Class of all requests; `None` if each request's class is looked up.
     pub(super) class: Option<Class>,
     pub(super) threads: ThreadClasses,
-    /// The time of the start, since the beginning of 1970.
+    /// Start time, since the Unix epoch.
     pub(super) began: Duration,
-    /// Permission bits of a file that may be written.
+    /// Permission bits of a writable file.
     pub(super) mode: u32,
     /// Owner and group of the files.
     pub(super) owner: (u32, u32),
@@ -122,8 +123,7 @@ pub(super) struct Files {
     pub(super) bypass: bool,
 }
 
-/// The open files: each is a client of its own, which an `fsync` tells of losses of the device's
-/// cache.
+/// The open files. Each is its own client, whose `fsync` reports losses of the device's cache.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     last: u64,
@@ -133,31 +133,31 @@ pub(super) struct Handles {
 /// The next step of a request.
 #[derive(Debug)]
 pub(super) enum RequestStep<'a> {
-    /// Answer it.
+    /// Reply to it.
     Answer(Answer),
-    /// Carry it out; the data is that of a write.
+    /// Execute it; the data is that of a write.
     Carry(Job, &'a [u8]),
-    /// Interrupt the request of this name, if a signal ends its thread.
+    /// Interrupt the request with this identifier if its thread is being killed.
     Interrupt(u64),
-    /// None: it has no answer.
+    /// Nothing: the request has no reply.
     End,
 }
 
-/// The number of the first file.
+/// Node number of the first file.
 const FIRST_FILE: u64 = ROOT + 1;
 
-/// Kinds of files in a mode.
+/// File types in a mode.
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 
-/// A request for data, as far as it is on the device; `None` where nothing of it is.
+/// A data request and its range on the device; `None` if none of it is on the device.
 type Found = (Work, Option<Range>);
 
 impl Files {
     /// Returns the next step of a request.
     ///
     /// # Errors
-    /// The error that the kernel gets.
+    /// The error reported to the kernel.
     pub(super) fn step<'a>(
         &mut self,
         header: &Header,
@@ -179,7 +179,7 @@ impl Files {
                 Answer::entry(&self.attributes(found as u64 + FIRST_FILE)?)
             }
             Request::GetAttributes => Answer::attributes(&self.attributes(node)?),
-            // Refused is every change but that of times, and to the size that the device has.
+            // Every change is refused, except to times and to the current size.
             Request::SetAttributes {
                 identity,
                 size,
@@ -250,9 +250,9 @@ impl Files {
         if entry.read_only && flags & OFlags::ACCMODE != OFlags::RDONLY {
             return Err(Errno::ROFS);
         }
-        // Each open drops what is cached: another machine may have written to the device. Without
-        // these bits the kernel bypasses the cache as well, but one write at a time: 8 threads that
-        // write to a device of 100 µs reach 1,700 writes/s instead of 14,400.
+        // Each open drops the cached pages: another machine may have written to the device. Without
+        // these flags the kernel bypasses the cache as well, but serialises writes: 8 threads that
+        // write to a device with 100 µs latency reach 1,700 writes/s instead of 14,400.
         let direct = self.bypass && flags.contains(OFlags::DIRECT);
         let bits = if direct {
             opened::DIRECT | opened::PARALLEL_WRITES
@@ -285,7 +285,7 @@ impl Files {
         Ok(answer)
     }
 
-    /// The next step of a request for a device.
+    /// Returns the next step of a data request.
     fn carry<'a>(
         &mut self,
         header: &Header,
@@ -352,7 +352,7 @@ impl Files {
         Ok(RequestStep::Carry(job, data))
     }
 
-    /// Checks a write; `None` for one of no bytes.
+    /// Checks a write; `None` for a write of 0 bytes.
     fn write(
         entry: &FileEntry,
         (offset, data): (u64, &[u8]),
@@ -365,18 +365,18 @@ impl Files {
         let len = data.len().min(REQUEST_MAX_BYTES as usize);
         let range = Range::clamped(offset, len, entry.geometry()?);
         let cut = range.is_some_and(|range| range.len < len);
-        // Of asynchronous requests the kernel takes one that is not whole for a failed one.
+        // For asynchronous direct requests, the kernel treats a short write as a failure.
         if (cut && flags.contains(OFlags::DIRECT)) || (range.is_none() && len > 0) {
             return Err(Errno::NOSPC);
         }
-        // Pages that were changed through a mapping are written by the kernel's own threads, with
-        // the flags of any file.
+        // Kernel threads write pages that were changed through a mapping, with the flags of any
+        // open file.
         let durable = !of_cache && flags.contains(OFlags::DSYNC);
         Ok((Work::Write { durable }, range))
     }
 
-    /// The work of a change of the file's space; `None` if there is nothing to do. Blocks that are only
-    /// partly in the range are read, changed and written.
+    /// Returns the work of a `fallocate`; `None` if there is nothing to do. Blocks that are only
+    /// partly in the range are read, modified and written.
     fn allocation(
         entry: &FileEntry,
         offset: u64,
@@ -389,11 +389,11 @@ impl Files {
         let kind = mode & !FallocateFlags::KEEP_SIZE;
         let beyond = end > geometry.bytes();
         if kind.is_empty() {
-            // All of the device is there already.
+            // All blocks of the device are always allocated.
             return if beyond { Err(Errno::NOSPC) } else { Ok(None) };
         }
         let operation = if kind == FallocateFlags::PUNCH_HOLE {
-            // A hole reads as zeroes, which no target promises of what is deallocated.
+            // A hole must read as zeroes, which deallocated blocks need not do.
             Operation::WriteZeroes {
                 deallocate: true,
                 durable: false,
@@ -417,7 +417,7 @@ impl Files {
         }
         let end = end.min(geometry.bytes());
         let block = u64::from(geometry.block_bytes);
-        // Whole blocks lie between the first part, if there is one, and the last one.
+        // Whole blocks lie between the partial first block, if any, and the partial last one.
         let first = offset.next_multiple_of(block).min(end);
         let last = (end - end % block).max(first);
         let part = |from: u64, to: u64, then: Option<RangeWork>| {

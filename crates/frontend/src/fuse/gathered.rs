@@ -1,4 +1,5 @@
-//! Answers that leave together: the kernel takes one in each write, and wakes its application there.
+//! Replies that are written together: the kernel takes one reply per write, and each write wakes
+//! its application.
 #![allow(unsafe_code)] // Entries of the ring carry addresses of answers.
 
 use super::limits::{GATHERED_BYTES_MAX, GATHERED_MAX};
@@ -10,21 +11,21 @@ use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-/// Pause while the kernel has no memory for the entries.
+/// Retry delay while the kernel has no memory for the entries.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Answers that wait, and a ring that writes them by one system call.
+/// Waiting replies, and a ring that writes them with one system call.
 pub(super) struct Gathered {
     ring: IoUring,
-    /// The answers, one after another.
+    /// The replies, concatenated.
     bytes: Vec<u8>,
-    /// The place of each.
+    /// The byte range of each reply.
     answers: Vec<Range<usize>>,
 }
 
 impl Gathered {
     /// # Errors
-    /// A kernel that gives no ring.
+    /// The kernel's error on creating the ring.
     pub(super) fn new() -> io::Result<Self> {
         let entries = u32::try_from(GATHERED_MAX).expect("few");
         Ok(Self {
@@ -34,12 +35,12 @@ impl Gathered {
         })
     }
 
-    /// Returns true if an answer of `len` bytes fits beside those that wait.
+    /// Returns true if a reply of `len` bytes fits in addition to the waiting ones.
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.answers.len() < GATHERED_MAX && self.bytes.len() + len <= GATHERED_BYTES_MAX
     }
 
-    /// Takes an answer for which there is [room](Self::has_room).
+    /// Adds a reply; check [`has_room`](Self::has_room) first.
     pub(super) fn push(&mut self, header: &[u8], body: &[u8]) {
         debug_assert!(self.has_room(header.len() + body.len()), "asked before");
         let begin = self.bytes.len();
@@ -48,8 +49,8 @@ impl Gathered {
         self.answers.push(begin..self.bytes.len());
     }
 
-    /// Writes all answers to the file, each by itself; `refused` is told of those that it does not
-    /// take.
+    /// Writes each reply to the file separately; calls `refused` with the error of each reply that
+    /// the kernel does not accept.
     pub(super) fn write_to(&mut self, file: &File, refused: impl FnMut(Errno)) {
         if let [only] = &self.answers[..] {
             rustix::io::write(file, &self.bytes[only.clone()]).map_or_else(refused, drop);
@@ -60,8 +61,9 @@ impl Gathered {
         self.bytes.clear();
     }
 
-    /// Writes the answers by the ring; returns when the kernel is done with all of them. One that the
-    /// ring has failed is written without it, since its application would wait for ever.
+    /// Writes the replies through the ring; returns when the kernel has completed all of them. A
+    /// reply whose entry failed is written without the ring, because its application would
+    /// otherwise wait for ever.
     fn write_together(&mut self, file: &File, mut refused: impl FnMut(Errno)) {
         let descriptor = types::Fd(file.as_raw_fd());
         for (answer, name) in self.answers.iter().zip(0..) {
@@ -115,7 +117,7 @@ mod tests {
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
     use std::os::fd::OwnedFd;
 
-    /// A file that takes messages, and its other end.
+    /// A file that accepts messages, and its other end.
     fn pair() -> (File, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -123,7 +125,7 @@ mod tests {
         (File::from(ours), theirs)
     }
 
-    /// Returns the next message, if there is one.
+    /// Returns the next message, or `None`.
     fn next(theirs: &OwnedFd) -> Option<Vec<u8>> {
         let mut room = vec![0; GATHERED_BYTES_MAX];
         match recv(theirs, &mut room[..], RecvFlags::empty()) {

@@ -1,4 +1,4 @@
-//! Requests of the kernel on their way through the dataplane thread.
+//! Requests from the kernel while the dataplane thread handles them.
 
 use super::abi::Answer;
 use super::session::Session;
@@ -9,16 +9,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use switch::Class;
 
-/// Requests of a mount that are under way.
+/// Outstanding requests of a mount.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     pub(super) requests: Cell<usize>,
-    /// Bytes of writes that are held for them.
+    /// Bytes of write data held for them.
     pub(super) bytes: Cell<usize>,
 }
 
-/// The place of a request among those under way, with the data that is held for it. Free again when
-/// dropped.
+/// The slot of an outstanding request, with the data held for it. Dropping it frees both.
 #[derive(Debug)]
 pub(super) struct JobPlace {
     under_way: Rc<UnderWay>,
@@ -34,14 +33,14 @@ impl JobPlace {
         }
     }
 
-    /// Keeps a copy of the data of a write that cannot begin yet, or that changes part of a block.
+    /// Copies the data of a write that cannot begin yet or changes part of a block.
     fn hold(&mut self, data: &[u8]) {
         let bytes = &self.under_way.bytes;
         bytes.set(bytes.get() + data.len());
         self.data.extend_from_slice(data);
     }
 
-    /// Gives the data up.
+    /// Frees the data.
     fn release(&mut self) {
         let bytes = &self.under_way.bytes;
         bytes.set(bytes.get() - self.data.len());
@@ -60,9 +59,9 @@ impl Drop for JobPlace {
 /// A request for a device.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The kernel's name for it.
+    /// The kernel's identifier of the request.
     pub(super) unique: u64,
-    /// The thread that asks; 0 for the kernel's own.
+    /// Identifier of the submitting thread; 0 for kernel threads.
     pub(super) thread: u32,
     /// Index of the file.
     pub(super) file: usize,
@@ -80,13 +79,13 @@ pub(super) type RangeWork = (Work, Range);
 pub(super) enum Work {
     Read,
     Write {
-        /// Answered when it is on stable storage.
+        /// The reply waits until the data is on stable storage.
         durable: bool,
     },
     Flush(KnownLosses),
-    /// Zeroes for part of a block, and the work on later blocks after it.
+    /// Write zeroes to part of a block; then the work on later blocks.
     ZeroPart(Option<Box<RangeWork>>),
-    /// Write Zeroes, and the work on later blocks after it.
+    /// Write Zeroes on whole blocks; then the work on later blocks.
     Plain(Operation, Option<Box<RangeWork>>),
 }
 
@@ -107,15 +106,15 @@ pub(super) struct Range {
     pub(super) start: u64,
     /// Bytes of the blocks.
     pub(super) span: u64,
-    /// Bytes of the first block before the range.
+    /// Bytes before the range in the first block.
     pub(super) skip: usize,
     /// Bytes of the range.
     pub(super) len: usize,
 }
 
 impl Range {
-    /// The range of at most `len` bytes from `offset` on, as far as it is on the device; `None`
-    /// where nothing of it is.
+    /// Returns the range of at most `len` bytes from `offset`, cut at the end of the device; `None`
+    /// if it begins beyond it.
     pub(super) fn clamped(offset: u64, len: usize, geometry: Geometry) -> Option<Self> {
         let left = geometry.bytes().checked_sub(offset)?;
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(len);
@@ -145,7 +144,8 @@ impl Range {
 }
 
 impl Job {
-    /// Returns the operation with which the request begins: a write of part of a block reads first.
+    /// Returns the operation that the request begins with: a write of part of a block begins with a
+    /// read.
     pub(super) const fn operation(&self) -> Operation {
         match &self.work {
             Work::Read => Operation::Read,
@@ -158,7 +158,7 @@ impl Job {
         }
     }
 
-    /// Returns true if the request changes blocks, and so takes part in the order of writes.
+    /// Returns true if the request changes blocks, and is therefore ordered with other writes.
     pub(super) const fn is_write(&self) -> bool {
         match &self.work {
             Work::Read | Work::Flush(_) => false,
@@ -167,7 +167,7 @@ impl Job {
         }
     }
 
-    /// Returns its work after the present one, in order.
+    /// Returns the work after the current step, in order.
     fn steps(&self) -> impl Iterator<Item = &RangeWork> {
         std::iter::successors(self.work.then(), |(work, _)| work.then())
     }
@@ -178,14 +178,14 @@ impl Job {
         self.range.start..last.start + last.span
     }
 
-    /// Returns true if a write changes part of a block, which it reads first.
+    /// Returns true if a write changes part of a block, which must be read first.
     pub(super) fn changes_parts(&self) -> bool {
         let mut steps = self.steps();
         let part = |(work, _): &RangeWork| matches!(work, Work::ZeroPart(_));
         self.operation() == Operation::Read || steps.any(part)
     }
 
-    /// Goes on with the work after the present one; returns false if there is none.
+    /// Continues with the next step; returns false if there is none.
     pub(super) fn next_step(&mut self) -> bool {
         let (Work::ZeroPart(then) | Work::Plain(_, then)) = &mut self.work else {
             return false;
@@ -194,13 +194,13 @@ impl Job {
         next.map(|next| (self.work, self.range) = *next).is_some()
     }
 
-    /// Keeps a copy of the data of a write that cannot begin yet, or that changes part of a block.
+    /// Copies the data of a write that cannot begin yet or changes part of a block.
     pub(super) fn hold(&mut self, data: &[u8]) {
         self.place.hold(data);
     }
 
-    /// Puts the data of a write into the memory of its blocks: `data`, or what is held, which is
-    /// given up then.
+    /// Copies the data of a write into the memory of its blocks: `data`, or else the held data,
+    /// which is freed.
     pub(super) fn fill(&mut self, data: Option<&[u8]>, memory: &mut [IoSlice]) {
         let mut data = data.unwrap_or(&self.place.data);
         let mut at = self.range.skip;
@@ -217,8 +217,8 @@ impl Job {
         self.place.release();
     }
 
-    /// Answers the kernel with the result; `memory` is that of the blocks, `scratch` room to make
-    /// one piece of several.
+    /// Replies to the kernel with the result; `memory` holds the blocks' data, `scratch` is a
+    /// buffer to join several pieces.
     pub(super) fn answer(
         &self,
         result: Result<(), BlockError>,

@@ -1,16 +1,16 @@
 //! The FUSE front end: each device is a file that any process of a stock Linux kernel can use.
 //!
-//! [`Attachment`] mounts a directory with one regular file per namespace, `MOUNTPOINT/NSID`, as
-//! large as the device. Its *dataplane thread* takes requests from `/dev/fuse`, answers those for
-//! names and attributes, submits those for data to the devices, and answers as they complete, in any
+//! [`Attachment`] mounts a directory with one regular file per namespace, `MOUNTPOINT/NSID`, of the
+//! device's size. Its *dataplane thread* reads requests from `/dev/fuse`, replies to those for
+//! names and attributes, submits data requests to the devices, and replies as they complete, in any
 //! order.
 //!
-//! A write that has returned has reached the device: the kernel caches reads, but no writes. A file
-//! that is opened with `O_DIRECT` bypasses the cache; its requests are whole blocks, or fail with
-//! `EINVAL`. `fsync` is Flush, a write with `O_DSYNC` is durable when it returns, and `fallocate`
-//! writes zeroes (`FALLOC_FL_ZERO_RANGE`), which may be deallocated (`FALLOC_FL_PUNCH_HOLE`). Files
-//! can be neither made nor removed, and keep their size; a program that truncates what it writes to must
-//! be told not to (`dd conv=notrunc`).
+//! The kernel caches reads but not writes: a completed write has reached the device. A file opened
+//! with `O_DIRECT` bypasses the cache; its requests are whole blocks, or fail with `EINVAL`.
+//! `fsync` is Flush, and a write with `O_DSYNC` is durable on completion. `fallocate` writes zeroes
+//! (`FALLOC_FL_ZERO_RANGE`), with deallocation allowed for `FALLOC_FL_PUNCH_HOLE`. Files cannot be
+//! created, removed or resized; a program that truncates its output file needs an option against it
+//! (`dd conv=notrunc`).
 
 mod abi;
 mod error;
@@ -56,31 +56,31 @@ use std::time::{Duration, Instant, SystemTime};
 use switch::{Class, PerClass};
 use thread_classes::ThreadClasses;
 
-/// The options of an attachment.
+/// Options of an attachment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// An existing directory, in which the files appear.
+    /// An existing directory, which becomes the mount point.
     pub mountpoint: PathBuf,
     /// The rule that gives a request its class.
     pub class: ClassChoice,
-    /// Rules that go before it.
+    /// Rules with precedence over `class`.
     pub rules: ClassRules,
-    /// The processor of the dataplane thread; `None` leaves the choice to the kernel.
+    /// Processor of the dataplane thread; `None`: the kernel chooses.
     pub core: Option<CoreId>,
-    /// Policy of the dataplane thread while it is idle. With [`PollPolicy::Auto`] it polls for the
-    /// answer to a request that is the only one, while no other thread wants its processor.
+    /// Idle policy of the dataplane thread. With [`PollPolicy::Auto`] it polls for the completion
+    /// of a single outstanding request while no other thread needs its processor.
     pub poll: PollPolicy,
-    /// Lets other users than the process's own use the files. A process without privileges needs
+    /// Allows users other than the process's own to access the files. An unprivileged process needs
     /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
     /// Refuses writes to all files.
     pub read_only: bool,
-    /// Times of the last writes to namespaces, by identifier; that of the start for all others.
+    /// Last write times by namespace identifier; the start time for all other namespaces.
     pub modified: BTreeMap<u32, SystemTime>,
 }
 
 impl Options {
-    /// The default options for a mount point: default class, any processor, own user, writable.
+    /// Default options for a mount point: default class, any processor, own user, writable.
     #[must_use]
     pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
         Self {
@@ -101,34 +101,34 @@ impl Options {
 struct SharedMount {
     /// Number of open files.
     open: AtomicUsize,
-    /// Set in the end: requests for data are refused, and none is under way.
+    /// Set while detaching: data requests are refused, and none is outstanding.
     drained: AtomicBool,
-    /// The dataplane thread cannot carry out requests any more.
+    /// The dataplane thread can no longer execute requests.
     failed: AtomicBool,
-    /// In the end, when each file was last written to, in the order of the files.
+    /// Last write time of each file, in the order of the files; set while detaching.
     modified: Mutex<Vec<SystemTime>>,
 }
 
-/// Devices that are files of a mount. Dropping it ends it, also while files are open.
+/// Devices attached as files of a mount. Dropping it ends it, even while files are open.
 #[derive(Debug)]
 pub struct Attachment {
     mount: Mount,
-    /// The dataplane thread; `None` after the end.
+    /// The dataplane thread; `None` once it has ended.
     dataplane: Option<JoinHandle<()>>,
     sender: MailboxSender<Message>,
     shared: Arc<SharedMount>,
-    /// It ended while files were open, or gave requests up.
+    /// The attachment ended while files were open, or cancelled requests.
     forced: bool,
-    /// One for each file; its thread is the same.
+    /// Counters of each file, all from the same thread.
     counters: Vec<Arc<IoCounters>>,
 }
 
 impl Attachment {
-    /// Attaches devices as files: for each namespace identifier the ways to its device, by class.
+    /// Attaches devices as files: for each namespace identifier, the paths to its device by class.
     /// Returns once the files can be used.
     ///
     /// # Errors
-    /// [`FuseError`], which says what to do. Nothing is left mounted then.
+    /// [`FuseError`], which includes the remedy. Nothing is left mounted then.
     pub fn start(
         namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
         options: &Options,
@@ -156,7 +156,7 @@ impl Attachment {
         })
     }
 
-    /// The directory with the files, as an absolute path.
+    /// Absolute path of the directory with the files.
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         self.mount.path()
@@ -168,14 +168,14 @@ impl Attachment {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// Returns the counts of requests since the start, by class. A write of part of a block is a
+    /// Returns the request counts since the start, by class. A write of part of a block counts as a
     /// read and a write.
     #[must_use]
     pub fn counts(&self) -> PerClass<IoCounts> {
         IoCounters::total(&self.counters)
     }
 
-    /// Returns when each file was last written to, after the end; nothing before it.
+    /// Returns the last write time of each file once the attachment has ended; empty before.
     #[must_use]
     pub fn modified(&self) -> Vec<SystemTime> {
         let modified = self.shared.modified.lock();
@@ -188,29 +188,30 @@ impl Attachment {
         self.shared.failed.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the files are gone: the attachment ended, or another process unmounted them.
+    /// Returns true if the attachment has ended, or another process has unmounted it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let dataplane = self.dataplane.as_ref();
         dataplane.is_none_or(JoinHandle::is_finished)
     }
 
-    /// Unmounts and ends the thread, after the requests under way. Does nothing the second time.
+    /// Waits for outstanding requests, unmounts, and ends the thread. Does nothing if already
+    /// detached.
     ///
     /// # Errors
-    /// [`FuseError::InUse`] while files are open: then everything goes on as before.
-    /// [`FuseError::Unmount`] where the kernel refuses for another reason.
+    /// [`FuseError::InUse`] while files are open; the attachment then continues.
+    /// [`FuseError::Unmount`] if the kernel refuses for another reason.
     pub fn detach(&mut self) -> Result<(), FuseError> {
         self.mount.unmount(self.open_files())?;
-        // Those of a copy of the mount may be under way.
+        // Requests through a copy of the mount may be outstanding.
         self.drain();
         self.end_thread();
         Ok(())
     }
 
-    /// Ends the attachment also while files are open. Data that the kernel holds for them is written
-    /// back first, that of file systems over loop devices included; then requests in flight are
-    /// finished, and later ones fail. Each takes at most [`DRAIN_TIME`].
+    /// Ends the attachment even while files are open. First writes back data that the kernel holds
+    /// for the files, including that of file systems over loop devices. Then outstanding requests
+    /// finish, and later ones fail. Each step takes at most [`DRAIN_TIME`].
     pub fn detach_forced(&mut self) {
         if let Err(error) = self.detach() {
             tracing::warn!("{error}; detached by force");
@@ -224,18 +225,19 @@ impl Attachment {
         }
     }
 
-    /// Asks its thread whether it takes messages.
+    /// Sends a probe to the thread.
     pub fn ping(&self, ping: &Ping) {
         self.sender.send_always(Message::Ping(ping.clone()));
     }
 
-    /// Returns true if it ended while files were open, or gave requests up.
+    /// Returns true if the attachment ended while files were open, or cancelled requests.
     #[must_use]
     pub const fn was_forced(&self) -> bool {
         self.forced
     }
 
-    /// Has requests for data refused, and waits until none is under way, for at most [`DRAIN_TIME`].
+    /// Makes the thread refuse data requests, and waits until none is outstanding, at most
+    /// [`DRAIN_TIME`].
     fn drain(&mut self) {
         if self.has_ended() {
             return;
@@ -252,12 +254,12 @@ impl Attachment {
         }
     }
 
-    /// Ends the dataplane thread, and with it the connection to the kernel: files that are open in a
-    /// copy of the mount, which another mount namespace may have, are dead.
+    /// Ends the dataplane thread, and thereby the connection to the kernel. Files that are open in
+    /// a copy of the mount, which another mount namespace may have, fail from then on.
     fn end_thread(&mut self) {
         if let Some(dataplane) = self.dataplane.take() {
             self.sender.send_always(Message::End);
-            // It cannot panic on anything that a device does; if it did, it has said so.
+            // It cannot panic on anything a device does; a panic has already been logged.
             let _ = dataplane.join();
         }
     }
@@ -289,13 +291,13 @@ fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(
     }
 }
 
-/// The end of the dataplane thread: with an error if its ring broke.
+/// Handles the end of the dataplane thread: with an error if its ring broke.
 fn ended(shared: Arc<SharedMount>, connection: Connection) -> impl FnOnce(io::Result<()>) {
     move |result| {
         if let Err(error) = result {
             tracing::error!("io_uring failed: {error}; the files of the mount no longer work");
             shared.failed.store(true, Ordering::Relaxed);
-            // Requests that are not read have no other answer.
+            // Requests that are no longer read get no other reply.
             connection.abort();
         }
     }

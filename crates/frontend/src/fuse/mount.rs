@@ -16,57 +16,57 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The name of the mounts in `/proc/mounts`.
+/// Source name of the mounts in `/proc/mounts`.
 const NAME: &str = "switchyard";
 
-/// Their type there, which has the name as its subtype.
+/// File system type in `/proc/mounts`, with the name as its subtype.
 const TYPE: &str = "fuse.switchyard";
 
-/// The program that mounts for processes without the privilege.
+/// The program that mounts for unprivileged processes.
 const HELPER: &str = "fusermount3";
 
-/// The options of a mount.
+/// Options of a mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MountOptions {
     pub(super) allow_other: bool,
     pub(super) read_only: bool,
 }
 
-/// The means by which mounts are made and removed.
+/// How a mount is created and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
     Kernel,
     Helper,
 }
 
-/// A connection to the kernel, by the device number of its mount; `None` where that is unknown.
+/// A connection to the kernel, identified by the device number of its mount; `None` if unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection(Option<(u32, u32)>);
 
 impl Connection {
-    /// Ends the connection: requests fail from now on. Only while its session is alive: later the
-    /// number may be another one's.
+    /// Aborts the connection: requests fail from now on. Only while the session is alive: later the
+    /// number may belong to another mount.
     pub(super) fn abort(self) {
         if let Self(Some((_, minor))) = self {
             let control = format!("/sys/fs/fuse/connections/{minor}/abort");
-            // The control file system is not mounted everywhere; unmounting does it, too.
+            // The control file system is not mounted everywhere; unmounting has the same effect.
             let _ = std::fs::write(control, "1");
         }
     }
 }
 
-/// A mount of ours; removed when dropped, whatever is open.
+/// A mount of this process; removed when dropped, even if files are open.
 #[derive(Debug)]
 pub(super) struct Mount {
     path: PathBuf,
     means: Means,
-    /// Device number of the mount, major and minor; `None` where the kernel does not tell.
+    /// Device number of the mount, major and minor; `None` if unknown.
     device: Option<(u32, u32)>,
     mounted: bool,
 }
 
 impl Mount {
-    /// Mounts at `path`; returns the connection to the kernel, too.
+    /// Mounts at `path`; also returns the connection to the kernel.
     pub(super) fn new(path: &Path, options: MountOptions) -> Result<(Self, OwnedFd), FuseError> {
         let path = check_mount_point(path)?;
         let connection = OpenOptions::new().read(true).write(true).open("/dev/fuse");
@@ -104,7 +104,7 @@ impl Mount {
         &self.path
     }
 
-    /// Returns true if the mount is there: it may have been removed from outside.
+    /// Returns true if the mount exists: another program may have removed it.
     fn is_there(&self) -> bool {
         self.mounted && (self.device.is_none() || device_at(&self.path) == self.device)
     }
@@ -129,7 +129,7 @@ impl Mount {
         match rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW) {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(FuseError::InUse { path, open }),
-            // The privilege to mount was given up since.
+            // The process has dropped the privilege to mount.
             Err(Errno::PERM) => self.unmount_by_helper(open),
             Err(errno) => Err(FuseError::Unmount {
                 path,
@@ -153,13 +153,13 @@ impl Mount {
         }
     }
 
-    /// The means to end the connection to the kernel.
+    /// The means to abort the connection to the kernel.
     pub(super) const fn connection(&self) -> Connection {
         Connection(self.device)
     }
 
-    /// Ends the connection to the kernel: requests fail from now on, and files that are open are
-    /// dead. Takes the mount out of the tree.
+    /// Aborts the connection to the kernel: requests and open files fail from now on. Detaches the
+    /// mount from the tree.
     pub(super) fn abort(&mut self) {
         if !self.is_there() {
             self.mounted = false;
@@ -177,8 +177,8 @@ impl Mount {
     }
 }
 
-/// Takes a mount out of the tree through `fusermount3`, also while files are open. Returns false if that
-/// is refused.
+/// Detaches a mount from the tree through `fusermount3`, even while files are open. Returns false
+/// if it refuses.
 fn detach_by_helper(path: &Path) -> bool {
     let mut helper = Command::new(HELPER);
     let output = helper.args(["-u", "-z", "--"]).arg(path).output();
@@ -193,8 +193,8 @@ impl Drop for Mount {
     }
 }
 
-/// Checks that a file system can be mounted at `path`, and makes it absolute. Mounts of ours that a
-/// process left there which was killed are removed.
+/// Checks that a file system can be mounted at `path`, and makes the path absolute. Removes stale
+/// mounts of this program left by killed processes.
 fn check_mount_point(path: &Path) -> Result<PathBuf, FuseError> {
     let wrong = |source: io::Error| FuseError::MountPoint {
         path: path.to_owned(),
@@ -214,18 +214,18 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, FuseError> {
     Ok(absolute)
 }
 
-/// Takes the mount at `path` out of the tree if its process is gone and it is one of ours. Returns
-/// false where there is no such mount.
+/// Detaches the mount at `path` if it belongs to this program and its process has ended. Returns
+/// false if there is no such mount.
 ///
 /// # Errors
-/// [`FuseError::Stale`] where it is another program's, or may not be removed.
+/// [`FuseError::Stale`] if the mount belongs to another program, or may not be removed.
 fn remove_stale(path: &Path) -> Result<bool, FuseError> {
-    // Looked at and removed is what is found here, whatever is mounted meanwhile.
+    // All checks and the removal use this descriptor, whatever is mounted at the path meanwhile.
     let Ok(place) = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
         return Ok(false);
     };
-    // The process is asked for this each time, other than for attributes. A request that waited when
-    // it ended was aborted.
+    // `statfs` is never cached, unlike attributes, so it reaches the process. A request pending
+    // when the process ended was aborted.
     if !matches!(fstatfs(&place), Err(Errno::NOTCONN | Errno::CONNABORTED)) {
         return Ok(false);
     }
@@ -249,8 +249,8 @@ fn remove_stale(path: &Path) -> Result<bool, FuseError> {
     Ok(true)
 }
 
-/// Returns true if the mount of an open file, by the kernel's description of that, has the name and the
-/// type of ours in its table. `[proc_pid_mountinfo(5), proc_pid_fdinfo(5)]`
+/// Returns true if `table` lists the mount of an open file, described by `file`, with this
+/// program's mount name and type. `[proc_pid_mountinfo(5), proc_pid_fdinfo(5)]`
 fn is_ours(table: &str, file: &str) -> bool {
     let mut lines = file.lines();
     let Some(id) = lines.find_map(|line| line.strip_prefix("mnt_id:")) else {
@@ -299,7 +299,8 @@ fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FuseEr
     }
     let pair = UnixStream::pair().map_err(FuseError::Thread)?;
     let (ours, theirs) = pair;
-    // The program sends the connection over the descriptor that the variable names: its input.
+    // The program sends the connection over the descriptor named by the variable: its standard
+    // input.
     let child = Command::new(HELPER)
         .args(["-o", &words, "--"])
         .arg(path)
@@ -319,7 +320,7 @@ fn mount_by_helper(path: &Path, options: MountOptions) -> Result<OwnedFd, FuseEr
     }
 }
 
-/// The descriptor that the other end sends; `None` where it ends without one.
+/// Returns the descriptor sent by the other end; `None` if it closes without one.
 fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -340,15 +341,15 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(found)
 }
 
-/// The device number of the topmost file system at `path`. The kernel gives it without a question to
-/// the file system, and without a file descriptor, of which none may be left.
+/// Returns the device number of the topmost file system at `path`. The kernel answers without a
+/// request to the file system and without a file descriptor, so that none can leak.
 fn device_at(path: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW;
     let found = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
     Some((found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// A program's message, as one line of bounded length.
+/// Returns a program's error output as one line of bounded length.
 fn message(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(&stderr[..stderr.len().min(MESSAGE_MAX_BYTES)]);
     text.trim().replace('\n', "; ")
@@ -396,14 +397,14 @@ mod tests {
         block::temporary_folder(name)
     }
 
-    /// It had to be removed by hand before the next process could start.
+    /// The stale mount must not require manual removal before the next process starts.
     #[test]
     fn a_mount_of_a_process_that_ended_is_removed() {
         let path = directory("stale");
         match Mount::new(&path, OPTIONS) {
             Ok((mut left, connection)) => {
                 drop(connection);
-                // As one that is open in some process: it stays until that is closed.
+                // A file held open by some process: the mount stays until it is closed.
                 let held = open(&path, OFlags::PATH, Mode::empty());
                 let held = held.expect("a place in the tree");
                 let (again, connection) = Mount::new(&path, OPTIONS).expect("removed");
@@ -417,7 +418,7 @@ mod tests {
         std::fs::remove_dir(&path).expect("empty");
     }
 
-    /// A mount of another program is left alone.
+    /// Another program's mount is not removed.
     #[test]
     fn a_mount_of_another_program_that_ended_is_told_apart() {
         let path = directory("foreign");
@@ -442,7 +443,7 @@ mod tests {
                 assert!(matches!(error, FuseError::Stale(_)), "{error}");
                 rustix::mount::unmount(&path, UnmountFlags::DETACH).expect("it is mounted");
             }
-            // Without the right to mount there is no test.
+            // Without the privilege to mount, the test is skipped.
             Err(error) => block::skipped(error),
         }
         std::fs::remove_dir(&path).expect("empty");

@@ -1,4 +1,4 @@
-//! The dataplane thread: requests of the kernel as requests of the devices.
+//! The dataplane thread: requests from the kernel become requests to the devices.
 
 use super::abi::{Header, Request};
 use super::error::FuseError;
@@ -26,15 +26,15 @@ use switch::{Class, PerClass};
 /// A message to the dataplane thread.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Answer by dropping it.
+    /// Reply by dropping it.
     Ping(Ping),
-    /// Refuse requests for data from now on, and say when none is under way.
+    /// Refuse data requests from now on, and report when none is outstanding.
     Shut,
-    /// End; requests under way are aborted.
+    /// End; outstanding requests are aborted.
     End,
 }
 
-/// A request with a ticket of the order of writes, if it is one.
+/// A request ready for the device, with its ticket in the write order if it is a write.
 #[derive(Debug)]
 struct Ready {
     ticket: Option<u64>,
@@ -45,11 +45,11 @@ struct Ready {
 #[derive(Debug)]
 struct Running {
     ready: Ready,
-    /// The blocks of a write are being read, to change part of them.
+    /// The blocks of a partial-block write are being read first.
     reads_first: bool,
 }
 
-/// A request of which the thread has a signal.
+/// A request whose thread has a pending signal.
 #[derive(Debug)]
 struct Interrupted {
     ask_at: Time,
@@ -63,9 +63,9 @@ struct Interrupted {
 struct File {
     io: DeviceIo<Running>,
     order: WriteOrder<Job>,
-    /// Requests that wait for memory or for a place in the device.
+    /// Requests waiting for memory or for room in the device.
     ready: PerClass<VecDeque<Ready>>,
-    /// A write has ended since the last turn.
+    /// A write has completed since the last turn.
     wrote: bool,
 }
 
@@ -75,28 +75,28 @@ pub(super) struct Dataplane {
     session: Session,
     names: Files,
     files: Vec<File>,
-    /// Index of the file that comes first in this turn.
+    /// Index of the file that is handled first in this turn.
     first: usize,
-    /// Room for a message of the kernel's.
+    /// Buffer for a message from the kernel.
     message: Vec<u8>,
     /// The kernel may have a message.
     readable: bool,
-    /// Interrupted requests, by the time at which it is asked if signals end their threads.
+    /// Interrupted requests, ordered by the time of the next check whether their threads are being
+    /// killed.
     interrupted: VecDeque<Interrupted>,
-    /// Room to make one piece of several.
+    /// Buffer to join several pieces.
     scratch: Vec<u8>,
     closing: bool,
-    /// Work is left that no completion brings back.
+    /// Work remains that no completion will trigger.
     again: bool,
-    /// Polls for the answer to a request, if it is the only one.
+    /// Polls for the completion of a single outstanding request.
     polls_for_one: bool,
 }
 
 impl Dataplane {
-    /// Opens the devices on the calling core, and begins to watch for requests.
+    /// Opens the devices on the calling core, and starts watching for requests.
     ///
-    /// # Errors
-    /// A device that does not open, or a driver that cannot watch.
+    /// # Errors A device that does not open, or a driver that cannot watch the file.
     pub(super) fn open(
         session: Session,
         names: Files,
@@ -153,14 +153,14 @@ impl Dataplane {
         &self.names.shared
     }
 
-    /// Requests that are under way, and bytes of data that are held for them.
+    /// Outstanding requests, and bytes of data held for them.
     #[cfg(test)]
     pub(super) fn under_way(&self) -> (usize, usize) {
         let under_way = &self.names.under_way;
         (under_way.requests.get(), under_way.bytes.get())
     }
 
-    /// Returns true if there may be a message, and room for its request.
+    /// Returns true if there may be a message, and there is room for its request.
     fn may_read(&self) -> bool {
         let under_way = &self.names.under_way;
         self.readable
@@ -169,7 +169,7 @@ impl Dataplane {
             && under_way.bytes.get() < WRITE_BYTES_MAX
     }
 
-    /// Takes requests from the kernel, as many as one turn may.
+    /// Reads requests from the kernel, up to the limit of one turn.
     fn read_requests(&mut self, cx: &mut Context<'_>) {
         let mut bytes = 0;
         for _ in 0..TURN_REQUESTS {
@@ -192,7 +192,7 @@ impl Dataplane {
         }
     }
 
-    /// Answers the request in the first bytes of the message, or hands it to its device.
+    /// Replies to the request in the first `len` bytes of the message, or passes it to its device.
     fn begin_request(&mut self, len: usize, cx: &mut Context<'_>) {
         let message = &self.message[..len];
         let Some((header, body)) = Header::parse(message) else {
@@ -210,7 +210,7 @@ impl Dataplane {
         }
     }
 
-    /// A signal waits for the thread of a request.
+    /// Records that a request's thread has a pending signal.
     fn interrupt(&mut self, unique: u64, now: Time) {
         let mut files = self.files.iter();
         let found = files.position(|file| file.thread_of(unique).is_some());
@@ -223,8 +223,9 @@ impl Dataplane {
         }
     }
 
-    /// Gives up interrupted requests of threads that a signal ends: they would not end before. Those
-    /// of other threads go on, as those of a disk do, since programs expect no `EINTR` of it.
+    /// Cancels interrupted requests whose threads are being killed: the threads could not end
+    /// before. Requests of other threads continue, as on a disk, because programs do not expect
+    /// `EINTR` from one.
     fn give_up_interrupted(&mut self, cx: &mut Context<'_>) {
         for _ in 0..INTERRUPTS_MAX {
             let due = |next: &mut Interrupted| next.ask_at <= cx.now;
@@ -238,7 +239,7 @@ impl Dataplane {
             if is_being_ended(thread) {
                 file.give_up(next.unique, &self.session, cx);
             }
-            // It may be one that cannot be given up yet.
+            // A request that cannot be cancelled yet is checked again.
             let periods = 1 + self.interrupted.len() / INTERRUPTS_MAX;
             let periods = u64::try_from(periods).expect("requests are bounded");
             next.ask_at = cx.now + Nanos(INTERRUPT_PERIOD.0 * periods);
@@ -246,13 +247,13 @@ impl Dataplane {
         }
     }
 
-    /// Returns the time at which it is asked about an interrupted request.
+    /// Returns the time of the next check of an interrupted request.
     fn ask_at(&self) -> Time {
         let next = self.interrupted.front();
         next.map_or(Time::NEVER, |next| next.ask_at)
     }
 
-    /// Notes the time for files that were written to in this turn: before the next request is read.
+    /// Updates the times of files that were written in this turn, before the next request is read.
     fn note_writes(&mut self) {
         for (file, entry) in self.files.iter_mut().zip(&mut self.names.entries) {
             if std::mem::take(&mut file.wrote) {
@@ -261,11 +262,11 @@ impl Dataplane {
         }
     }
 
-    /// Tells the owner of the mount when files were last written to.
+    /// Reports the last write times of the files to the owner of the mount.
     fn tell_times(&self) {
         let times = self.names.entries.iter();
         let begin = SystemTime::UNIX_EPOCH;
-        // One that a program has set may be later than this machine can say.
+        // A time set by a program may be out of range of this machine's clock.
         let time = |modified| begin.checked_add(modified).unwrap_or(begin);
         let times = times.map(|entry| time(entry.times.modified)).collect();
         let modified = self.names.shared.modified.lock();
@@ -279,8 +280,8 @@ impl Dataplane {
     }
 }
 
-/// Returns true if a signal ends the thread's process: the kernel has given each of its threads
-/// `SIGKILL` then.
+/// Returns true if the thread's process is being killed: the kernel has then sent `SIGKILL` to each
+/// of its threads.
 fn is_being_ended(thread: u32) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
@@ -295,7 +296,7 @@ impl File {
         self.ready.iter().map(|(_, queue)| queue.len()).sum()
     }
 
-    /// Takes a request with the data of a write.
+    /// Accepts a request with the data of a write.
     fn enter(&mut self, mut job: Job, data: &[u8], cx: &mut Context<'_>) {
         let mut data = Some(data);
         let mut ticket = None;
@@ -323,7 +324,8 @@ impl File {
         self.ready[class].push_back(ready);
     }
 
-    /// Hands requests that waited to the device, as far as there is room; returns true if any was.
+    /// Submits waiting requests to the device while there is room; returns true if any was
+    /// submitted.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
         self.io.release();
@@ -339,8 +341,8 @@ impl File {
         begun
     }
 
-    /// Hands a request to the device; hands it back where there is no room. `data` is that of a
-    /// write, unless it is held.
+    /// Submits a request to the device; returns it if there is no room. `data` is that of a write,
+    /// unless it is held.
     fn begin_one(
         &mut self,
         mut ready: Ready,
@@ -382,7 +384,7 @@ impl File {
         Ok(())
     }
 
-    /// Fails requests that wait for memory that is never free.
+    /// Fails requests that wait for memory that can never become free.
     fn refuse_waiting(&mut self, session: &Session) {
         for class in Class::ALL {
             while let Some(ready) = self.ready[class].pop_front() {
@@ -392,7 +394,7 @@ impl File {
         }
     }
 
-    /// Returns the thread of the request with this name, if it is one of this file.
+    /// Returns the thread of the request with this identifier if it belongs to this file.
     fn thread_of(&self, unique: u64) -> Option<u32> {
         let ready = self.ready.iter().flat_map(|(_, queue)| queue);
         let ready = ready.map(|ready| &ready.job);
@@ -401,7 +403,7 @@ impl File {
         jobs.find(|job| job.unique == unique).map(|job| job.thread)
     }
 
-    /// Gives up the request with this name: it ends soon, unless the device cannot give it up.
+    /// Cancels the request with this identifier: it ends soon, unless the device cannot cancel it.
     fn give_up(&mut self, unique: u64, session: &Session, cx: &mut Context<'_>) {
         let is_it = |job: &Job| job.unique == unique;
         if self.order.remove_waiting(is_it) {
@@ -421,7 +423,7 @@ impl File {
         self.io.cancel(|running| is_it(&running.ready.job), cx);
     }
 
-    /// Removes an ended write from the order, so that those that waited for it begin.
+    /// Removes an ended write from the order, so that writes that waited for it can begin.
     fn leave(&mut self, ticket: Option<u64>) {
         let Some(ticket) = ticket else { return };
         self.order.leave(ticket);
@@ -435,8 +437,8 @@ impl File {
         }
     }
 
-    /// Takes the next finished request: of class `Throughput` only while `bytes`, of which those of a
-    /// read are subtracted, are left.
+    /// Returns the next finished request: of class `Throughput` only while `bytes` is above 0. The
+    /// bytes of a read are subtracted from it.
     fn finished(&mut self, bytes: &mut usize) -> Option<Finished<Running>> {
         let urgent = self.io.finished_of(Class::Latency);
         if urgent.is_some() || *bytes == 0 {
@@ -480,7 +482,7 @@ impl File {
                 ready,
                 reads_first: false,
             };
-            // Its own place among the device's requests was just freed.
+            // The read has just freed its own slot among the device's requests.
             let class = running.ready.job.class;
             let operation = Operation::Write { durable };
             self.io.submit(class, operation, range, data, running);
@@ -491,7 +493,7 @@ impl File {
             self.ready[ready.job.class].push_back(ready);
             return;
         }
-        // One that failed may have been done in part.
+        // A failed write may have been executed in part.
         self.wrote |= ready.ticket.is_some();
         self.leave(ready.ticket);
         ready.job.answer(result, &data, scratch, session);
@@ -534,7 +536,7 @@ impl reactor::Service for Dataplane {
         self.read_requests(cx);
         self.give_up_interrupted(cx);
         let mut bytes = TURN_ANSWER_BYTES;
-        // Each in its turn, as one may use up all of what a turn may answer.
+        // Files take turns, because one file may use up a turn's reply budget.
         self.first = (self.first + 1) % self.files.len();
         self.again = passes(|| {
             let mut progress = false;
@@ -560,7 +562,7 @@ impl reactor::Service for Dataplane {
             self.files
                 .iter_mut()
                 .for_each(|file| file.refuse_waiting(session));
-            // Writes that waited for those.
+            // Writes that waited for finished ones.
             self.again = self.files.iter().any(|file| file.waiting() > 0);
         }
         self.again |= self.may_read();
@@ -577,8 +579,9 @@ impl reactor::Service for Dataplane {
         devices.fold(self.ask_at(), Time::min)
     }
 
-    /// An application that waits for its only request leaves its processor idle. With more under
-    /// way it has others to send, and a thread that sleeps finds several answers at once.
+    /// An application that waits for its only request leaves its processor idle. With more requests
+    /// outstanding it has further work, and a sleeping dataplane thread finds several completions
+    /// at once.
     fn poll_policy(&self) -> Option<PollPolicy> {
         let policy = match self.names.under_way.requests.get() {
             1 => PollPolicy::Spare,

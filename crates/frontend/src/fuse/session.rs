@@ -1,4 +1,4 @@
-//! The session with the kernel's FUSE driver: its messages are read, and answered.
+//! The session with the kernel's FUSE driver: reads its messages and writes the replies.
 
 use super::abi::{Answer, Header, MINOR_MIN, Request, VERSION, WRITE_HEADER_BYTES, answer_header};
 use super::gathered::Gathered;
@@ -11,7 +11,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bytes of memory for a message: the kernel wants room for the largest that it may send.
+/// Bytes of a message buffer: the kernel requires room for its largest message.
 const MESSAGE_BYTES: usize = REQUEST_MAX_BYTES as usize + 4096;
 const _: () = assert!(MESSAGE_BYTES >= REQUEST_MAX_BYTES as usize + WRITE_HEADER_BYTES);
 
@@ -26,10 +26,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Agrees on a version with the kernel, which sent its own when it mounted.
+    /// Negotiates the version with the kernel, which sent its own on mounting.
     ///
-    /// # Errors
-    /// A kernel that is too old, or the connection's error.
+    /// # Errors The kernel is too old, or the connection failed.
     pub(super) fn begin(connection: OwnedFd) -> io::Result<Self> {
         let mut session = Self {
             file: Arc::new(File::from(connection)),
@@ -78,12 +77,12 @@ impl Session {
         }
     }
 
-    /// Returns memory for one message.
+    /// Allocates the buffer for one message.
     pub(super) fn memory() -> Vec<u8> {
         vec![0; MESSAGE_BYTES]
     }
 
-    /// The file of the connection, which is readable while there are messages.
+    /// The file of the connection; readable while there are messages.
     pub(super) const fn file(&self) -> &Arc<File> {
         &self.file
     }
@@ -93,29 +92,29 @@ impl Session {
         self.minor
     }
 
-    /// Reads a message into [memory](Self::memory) for one, and returns its bytes; `None` if there is
-    /// none at present.
+    /// Reads a message into a buffer from [`memory`](Self::memory), and returns its length in
+    /// bytes; `None` if there is none.
     ///
     /// # Errors
-    /// [`Errno::NODEV`] when nothing is mounted any more.
+    /// [`Errno::NODEV`] if the file system is no longer mounted.
     pub(super) fn read(&self, memory: &mut [u8]) -> Result<Option<usize>, Errno> {
         loop {
             match rustix::io::read(&*self.file, &mut *memory) {
                 Ok(len) => return Ok(Some(len)),
                 Err(Errno::AGAIN) => return Ok(None),
-                // A request that ended while it was read.
+                // The request ended while it was being read.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     pub(super) fn answer(&self, unique: u64, bytes: &[u8]) {
         self.send(unique, 0, bytes);
     }
 
-    /// Answers a request with an error.
+    /// Replies to a request with an error.
     pub(super) fn refuse(&self, unique: u64, errno: Errno) {
         self.send(unique, errno.raw_os_error(), &[]);
     }
@@ -128,10 +127,10 @@ impl Session {
         }
     }
 
-    /// Answers a request by the next [`flush`](Self::flush) at the latest, together with others.
+    /// Queues a reply to a request until the next [`flush`](Self::flush) at the latest.
     ///
-    /// In each call that answers, the kernel wakes the application, which may run at once on the
-    /// processor of the caller: it should find more than one answer then.
+    /// Each system call that replies wakes the application, which may run at once on the caller's
+    /// processor; replies written together let it find more than one.
     pub(super) fn gather(&mut self, unique: u64, bytes: &[u8]) {
         let header = answer_header(unique, 0, bytes.len());
         let len = header.len() + bytes.len();
@@ -145,7 +144,7 @@ impl Session {
         self.gathered.push(&header, bytes);
     }
 
-    /// Sends the answers that wait.
+    /// Writes the queued replies.
     pub(super) fn flush(&mut self) {
         let log = &self.log;
         self.gathered
@@ -153,9 +152,9 @@ impl Session {
     }
 }
 
-/// The kernel has not taken an answer.
+/// Handles a reply that the kernel did not accept.
 fn not_taken(errno: Errno, log: &LogBudget) {
-    // The request ended by itself, or the mount did.
+    // The request has already ended, or the mount has.
     if matches!(errno, Errno::NOENT | Errno::NODEV | Errno::PERM) {
         return;
     }

@@ -1,4 +1,4 @@
-//! The dataplane of a mount without a kernel: its end of the session is a socket.
+//! The dataplane of a mount without a kernel: a socket replaces the kernel's end of the session.
 #![expect(
     clippy::host_endian_bytes,
     reason = "the kernel's structures have this machine's order"
@@ -33,7 +33,7 @@ struct Bed {
     answer: Vec<u8>,
 }
 
-/// The first file, by its number.
+/// Node number of the first file.
 const FIRST: u32 = 2;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
@@ -44,7 +44,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A message with a body; its name and the file's number are below 2^32.
+/// A message with a body; its identifier and node number are below 2^32.
 fn message(opcode: u32, unique: u32, node: u32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(40 + body.len()).expect("short");
     let thread = std::process::id();
@@ -52,7 +52,7 @@ fn message(opcode: u32, unique: u32, node: u32, body: &[u8]) -> Vec<u8> {
     [&header, body].concat()
 }
 
-/// Both ends of a session, of which the kernel's has sent its version.
+/// Both ends of a session; the kernel's end has sent its version.
 fn session(minor: u32) -> (File, std::io::Result<Session>) {
     let pair = socketpair(
         AddressFamily::UNIX,
@@ -130,7 +130,7 @@ impl Bed {
         self.core.turn(Wait::No).expect("the ring works");
     }
 
-    /// The next answer: its name, and the number of its error.
+    /// The next reply: its identifier and error number.
     fn answer(&mut self) -> (u64, i32) {
         let len = self.kernel.read(&mut self.answer).expect("there is one");
         let field = |at: usize| self.answer[at..at + 4].try_into().expect("four bytes");
@@ -139,12 +139,12 @@ impl Bed {
         (u64::from_ne_bytes(unique), -i32::from_ne_bytes(field(4)))
     }
 
-    /// Requests that are under way, and bytes that are held for them.
+    /// Outstanding requests, and bytes held for them.
     fn under_way(&self) -> (usize, usize) {
         self.core.service.under_way()
     }
 
-    /// Turns until there is an answer.
+    /// Runs turns until there is a reply.
     fn answered(&mut self) -> (u64, i32) {
         while !self.has_answer() {
             self.turn();
@@ -200,7 +200,7 @@ fn many_writes_of_parts_of_blocks_end_behind_large_reads() {
     let mut answers = 0;
     for unique in 0..writes {
         bed.write(1000 + unique, unique * 512 + 100, &[7; 10]);
-        // The socket has room for some of either.
+        // The socket has room for some requests and some replies.
         while bed.has_answer() {
             bed.answer();
             answers += 1;
@@ -240,7 +240,7 @@ fn a_kernel_that_is_too_old_is_refused() {
 #[test]
 fn writes_that_wait_keep_their_data() {
     let mut bed = Bed::new(&[ram(1 << 20)]);
-    // The second waits for the first, which changes part of a block, and so does the third.
+    // The second write waits for the first, which changes part of a block; so does the third.
     bed.write(1, 100, &[1; 10]);
     bed.write(2, 0, &[2; 512]);
     bed.write(3, 500, &[3; 20]);
@@ -255,7 +255,7 @@ fn writes_that_wait_keep_their_data() {
     assert_eq!(bed.under_way(), (0, 0));
 }
 
-/// A device that answers nothing.
+/// A device that completes nothing.
 fn hangs() -> Arc<dyn Device> {
     let options = FaultOptions {
         rules: vec![FaultRule::new(FaultEffect::Hang)],
@@ -282,9 +282,9 @@ fn an_interrupted_request_of_a_thread_that_lives_goes_on() {
     let mut bed = Bed::new(&[hangs()]);
     bed.read(1, FIRST, 512);
     bed.ask(INTERRUPT, 2, 0, &words(&[1, 0]));
-    // One that nothing is known of.
+    // An identifier of no known request.
     bed.ask(INTERRUPT, 4, 0, &words(&[77, 0]));
-    // More than the device takes, of which the last are in no queue of the device.
+    // More requests than the device accepts; the last ones are in no queue of it.
     for unique in 0..REQUESTS_MAX {
         bed.read(10 + u32::try_from(unique).expect("few"), FIRST, 512);
         bed.turn();

@@ -1,4 +1,4 @@
-//! The class of a request by the rules and by the I/O priority of the thread that makes it.
+//! The class of a request, by the rules and by the I/O priority of its thread.
 
 use super::limits::{CLASS_AGE, THREADS_MAX};
 use crate::class_rules::{Process, SizeRules};
@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::fs::read_to_string;
 use switch::Class;
 
-/// The part of a request that its class depends on.
+/// The properties of a request that determine its class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    /// Number of the thread; 0 for the kernel's own.
+    /// Identifier of the thread; 0 for kernel threads.
     pub(super) thread: u32,
     pub(super) user: u32,
     /// Bytes of data.
     pub(super) bytes: u64,
-    /// Requests of the mount that are under way, this one included.
+    /// Outstanding requests of the mount, this one included.
     pub(super) depth: usize,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Asked {
 #[derive(Debug)]
 struct ThreadClass {
     rules: SizeRules,
-    /// Class of requests that no rule matches.
+    /// Class of requests that match no rule.
     otherwise: Class,
 }
 
-/// Classes of threads, as far as they are known.
+/// Cached classes of threads.
 #[derive(Debug)]
 pub(super) struct ThreadClasses {
     choice: ClassChoice,
@@ -62,7 +62,7 @@ impl ThreadClasses {
         by_rule.unwrap_or(class.otherwise)
     }
 
-    /// Asks the kernel about a thread.
+    /// Queries the kernel about a thread.
     fn find(&self, thread: u32, user: u32) -> ThreadClass {
         let otherwise = match self.choice {
             ClassChoice::Fixed(class) => class,
@@ -79,8 +79,8 @@ impl ThreadClasses {
         ThreadClass { rules, otherwise }
     }
 
-    /// Returns the properties of a thread's process that a rule asks for. A process that has ended
-    /// meanwhile has none.
+    /// Returns the properties of a thread's process that the rules need; none if the process has
+    /// ended.
     fn process(&self, thread: u32, user: u32) -> Process {
         let cgroup = self.rules.name_cgroups().then(|| {
             let text = read_to_string(format!("/proc/{thread}/cgroup")).ok()?;
@@ -120,7 +120,7 @@ mod tests {
         let mut classes = ThreadClasses::new(ClassChoice::ByIoPriority, ClassRules::default());
         assert_eq!(classes.of(asked(0), Time(1)), Class::DEFAULT);
         for thread in 1..=2 * u32::try_from(THREADS_MAX).expect("few") {
-            // Larger than any number that the kernel gives.
+            // Larger than any thread identifier of the kernel.
             let thread = u32::MAX / 2 - thread;
             assert_eq!(classes.of(asked(thread), Time(1)), Class::DEFAULT);
             assert!(classes.known.len() <= THREADS_MAX);

@@ -1,4 +1,4 @@
-//! Data above the files of a mount that the kernel has not written to them.
+//! Writing back data that the kernel holds for the files of a mount.
 
 use rustix::fs::{Mode, OFlags, open, syncfs};
 use std::fs::{self, File};
@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Has the kernel write back mapped pages of the files of a mount, and all that file systems and block
-/// devices over loop devices of these files hold. Waits for at most `time`; returns true if it is done.
+/// Makes the kernel write back mapped pages of the files of a mount, and all data held by file
+/// systems and block devices over loop devices of these files. Waits for at most `time`; returns
+/// true if it finished.
 pub(super) fn write_back(mountpoint: &Path, time: Duration) -> bool {
     let (done, is_done) = mpsc::channel();
     let mountpoint = mountpoint.to_owned();
     let thread = std::thread::Builder::new().name("write-back".to_owned());
     let spawned = thread.spawn(move || {
-        // The receiver is gone if the time was up.
+        // The receiver has timed out if it is closed.
         let _ = done.send(write_back_now(&mountpoint));
     });
     match spawned.map(|_| is_done.recv_timeout(time)) {
@@ -49,7 +50,7 @@ fn write_back_now(mountpoint: &Path) -> io::Result<()> {
         }
     }
     let mounts = fs::read("/proc/self/mountinfo")?;
-    // Those on top first.
+    // The topmost devices first.
     for device in devices.iter().rev() {
         for path in mounts_of(device, &mounts) {
             sync(&path)?;
@@ -72,14 +73,14 @@ fn add(name: String, devices: &mut Vec<String>) {
     above.into_iter().for_each(|name| add(name, devices));
 }
 
-/// Returns the names in a folder; none if it cannot be read.
+/// Returns the names in a directory; none if it cannot be read.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().into_string());
     names.flatten().collect()
 }
 
-/// Returns where a block device is mounted, by the kernel's table of mounts.
+/// Returns the mount points of a block device according to the kernel's mount table.
 /// `[proc_pid_mountinfo(5)]`
 fn mounts_of(device: &str, table: &[u8]) -> Vec<PathBuf> {
     let number = Path::new("/sys/class/block").join(device).join("dev");
@@ -89,7 +90,7 @@ fn mounts_of(device: &str, table: &[u8]) -> Vec<PathBuf> {
     let mounts = lines.filter_map(|line| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
         let end = words.iter().position(|&word| word == b"-")?;
-        // Some file systems have a number of their own.
+        // Some file systems use a device number of their own.
         let has_number = words
             .get(2)
             .is_some_and(|&word| word == number && !word.is_empty());
@@ -102,7 +103,7 @@ fn mounts_of(device: &str, table: &[u8]) -> Vec<PathBuf> {
     mounts.collect()
 }
 
-/// Returns the path that the kernel has written with `\ooo` for some bytes.
+/// Decodes a path in which the kernel has escaped some bytes as `\ooo`.
 fn unescaped(word: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -1,19 +1,19 @@
-//! The order of writes that touch the same blocks.
+//! The order of writes to the same blocks.
 //!
-//! A write of part of a block reads the block, changes the part and writes the whole back. Another
-//! write to the block in between would be lost, so such a write is alone on its blocks. Writes of
-//! whole blocks do not wait for each other.
+//! A write of part of a block reads the block, changes the part and writes the whole block back. A
+//! concurrent write to the block would be lost, so such a write has exclusive access to its blocks.
+//! Writes of whole blocks do not wait for each other.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Writes that are under way or wait, in the order in which they came.
+/// Writes in flight or waiting, in order of arrival.
 #[derive(Debug)]
 pub(super) struct WriteOrder<T> {
     entries: Vec<OrderEntry<T>>,
-    /// Entries that are alone on their blocks.
+    /// Number of entries with exclusive access to their blocks.
     alone: usize,
-    /// Tickets of entries that waited and may begin.
+    /// Tickets of entries that waited and may now begin.
     free: BTreeSet<u64>,
     next: u64,
 }
@@ -23,9 +23,9 @@ struct OrderEntry<T> {
     ticket: u64,
     range: Range<u64>,
     alone: bool,
-    /// Earlier entries that it conflicts with.
+    /// Number of earlier entries that it conflicts with.
     conflicts: usize,
-    /// The write, while it waits.
+    /// The write while it waits; `None` once it has begun.
     waiting: Option<T>,
 }
 
@@ -46,8 +46,8 @@ impl<T> WriteOrder<T> {
         }
     }
 
-    /// Registers a write of `range`; `alone` says that no other may touch its blocks meanwhile.
-    /// Hands the write back with its ticket if it may begin now.
+    /// Registers a write of `range`; `alone` requests exclusive access to its blocks. Returns the
+    /// write with its ticket if it may begin now.
     pub(super) fn enter(&mut self, range: Range<u64>, alone: bool, write: T) -> Option<(u64, T)> {
         let ticket = self.next;
         self.next += 1;
@@ -100,20 +100,21 @@ impl<T> WriteOrder<T> {
         found.ok()
     }
 
-    /// Returns true if some write is alone on its blocks, so that others may have to wait.
+    /// Returns true if some write has exclusive access to its blocks, so that later writes may have
+    /// to wait.
     pub(super) const fn has_parts(&self) -> bool {
         self.alone > 0
     }
 
-    /// The writes that wait.
+    /// The waiting writes.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &T> {
         self.entries
             .iter()
             .filter_map(|entry| entry.waiting.as_ref())
     }
 
-    /// Removes a write that waits; returns false if none is the one. Others may
-    /// [begin](Self::begin) then.
+    /// Removes a waiting write; returns false if none matches. Writes that waited for it may then
+    /// [begin](Self::begin).
     pub(super) fn remove_waiting(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
         let mut entries = self.entries.iter();
         let found = entries.find(|entry| entry.waiting.as_ref().is_some_and(&is_it));
@@ -125,8 +126,8 @@ impl<T> WriteOrder<T> {
         true
     }
 
-    /// Takes the next write that waited and may begin now, with its ticket; asked for after
-    /// [`leave`](Self::leave) until there is none.
+    /// Returns the next write that waited and may begin now, with its ticket. Call it repeatedly
+    /// after [`leave`](Self::leave) until it returns `None`.
     pub(super) fn begin(&mut self) -> Option<(u64, T)> {
         let ticket = self.free.pop_first()?;
         let index = self.index(ticket)?;
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// The rule itself: looks at all earlier writes for each that waits.
+    /// The rule itself: compares each waiting write with all earlier writes.
     #[derive(Default)]
     struct Oracle(Vec<(u64, Range<u64>, bool, bool)>);
 
@@ -160,7 +161,7 @@ mod tests {
             Some(all[index].0)
         }
 
-        /// Removes one that waits, or one that does not; returns its ticket.
+        /// Removes a waiting or a running write; returns its ticket.
         fn remove(&mut self, waits: bool, random: &mut Prng) -> Option<u64> {
             let all = (0..self.0.len()).filter(|&index| self.0[index].3 == waits);
             let all: Vec<_> = all.collect();
@@ -190,7 +191,7 @@ mod tests {
                     } else if let Some(removed) = removed {
                         assert!(order.remove_waiting(|&it| it == removed), "seed {seed}");
                     }
-                    // Others may be removed before those that are free have begun.
+                    // Further writes may be removed before the free ones have begun.
                     if random.chance(1, 4) {
                         continue;
                     }
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(order.enter(0..8, false, 'a'), Some((0, 'a')));
         assert_eq!(order.enter(4..12, false, 'b'), Some((1, 'b')));
         assert_eq!(order.enter(7..8, true, 'c'), None);
-        // Not before the part that came first.
+        // Not before the earlier partial-block write.
         assert_eq!(order.enter(7..9, false, 'd'), None);
         assert_eq!(order.enter(20..24, false, 'e'), Some((4, 'e')));
         order.leave(0);

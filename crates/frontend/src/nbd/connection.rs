@@ -7,8 +7,8 @@
 //!        +------------ ABORT, nonsense, time-out, drain ----------------------------+
 //! ```
 //!
-//! An ending connection receives nothing more; it is closed when its requests are complete and
-//! their replies are sent.
+//! A connection that is ending receives nothing more. It is closed once its requests are complete
+//! and their replies are sent.
 
 use super::export::Export;
 use super::memory::ClientMemory;
@@ -31,10 +31,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::Class;
 
-/// Room for the output of one step of the handshake.
+/// Output space for one step of the handshake.
 const NEGOTIATION_OUTPUT: usize = 2048;
 
-/// Data that is shorter comes through the receive buffer, where its neighbours come along.
+/// Shorter data goes through the receive buffer, together with the bytes around it.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -48,49 +48,49 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: SocketId,
-    /// Its number in the order of writes.
+    /// Its number in the write order.
     number: u64,
-    /// The client's end; `None` once the socket is being closed.
+    /// The client's end; `None` once the socket is closing.
     peer: Option<Peer>,
-    /// Requests have waited in its socket or its stash, so that its client may have given up before
+    /// Requests have waited in its socket or its stash, so the client may have disconnected before
     /// they are read.
     pub(super) is_late: bool,
     losses: KnownLosses,
     exports: Arc<[Export]>,
     phase: Phase,
-    /// Bytes that were received and wait for more, or for room.
+    /// Received bytes that wait for more bytes, or for room.
     stash: Vec<u8>,
     payload: Option<Payload>,
-    /// A request for which there was no room.
+    /// A request that waits for room.
     waiting: Option<RequestHeader>,
     pub(super) in_flight: usize,
     /// Form of the replies.
     form: Form,
-    /// Replies that have no room in the list.
+    /// Replies that do not fit in the list.
     replies: VecDeque<Reply>,
-    /// The list that is being filled, and the bytes of data in it.
+    /// The list being filled, and its data bytes.
     list: Box<SendList>,
     list_bytes: usize,
-    /// The other list, unless it is being sent; and its bytes of data.
+    /// The other list unless it is being sent, and its data bytes.
     spare: Option<Box<SendList>>,
     sending_bytes: usize,
-    /// Memory that its requests hold.
+    /// Memory held by its requests.
     pub(super) memory: ClientMemory,
     pub(super) receiving: bool,
-    /// Bytes wait that were not parsed for want of room.
+    /// Unparsed bytes wait for room.
     paused: bool,
     pub(super) close_sent: bool,
     pub(super) closed: bool,
     handshake_by: Time,
     send_by: Time,
-    /// Begin of the wait for the client to take data; [`Time::NEVER`] where there is none.
+    /// Start of the wait for the client to receive data; [`Time::NEVER`] for none.
     sending_since: Time,
     output: Writer,
     encryption: Stage,
 }
 
 impl Connection {
-    /// A connection of which the client may begin TLS, or must, as `tls` says. `peer` is another
+    /// Creates a connection; `tls` says whether the client may or must begin TLS. `peer` is another
     /// descriptor of its socket.
     pub(super) fn new(
         (socket, peer): (SocketId, Peer),
@@ -140,9 +140,9 @@ impl Connection {
         connection
     }
 
-    /// Returns true if it takes requests: it is not ending.
+    /// Returns true if it accepts requests: it is not ending.
     pub(super) fn takes_requests(&self) -> bool {
-        // What comes before the answer to STARTTLS is sent is not read.
+        // Bytes received before the reply to STARTTLS is sent are not read.
         !matches!(self.phase, Phase::Ending) && !matches!(self.encryption, Stage::Beginning(_))
     }
 
@@ -151,7 +151,7 @@ impl Connection {
         self.waiting.is_some() || self.is_full()
     }
 
-    /// Returns true if it has to [go on](Self::resume) when there is room.
+    /// Returns true if it must [resume](Self::resume) when there is room.
     pub(super) fn has_to_resume(&self) -> bool {
         self.is_stalled() || self.paused
     }
@@ -165,23 +165,23 @@ impl Connection {
         }
     }
 
-    /// Returns true if nothing is left to do but to close.
+    /// Returns true if it only remains to be closed.
     pub(super) fn is_over(&self) -> bool {
         let sent = self.is_sent() && !self.encryption.channel().is_some_and(TlsChannel::is_busy);
         matches!(self.phase, Phase::Ending) && self.in_flight == 0 && sent && !self.close_sent
     }
 
-    /// Returns true if all replies were sent, or given to the channel of TLS.
+    /// Returns true if all replies were sent, or passed to the TLS channel.
     fn is_sent(&self) -> bool {
         self.list.is_empty() && self.spare.is_some() && self.replies.is_empty()
     }
 
-    /// Returns true if nothing of it is left anywhere.
+    /// Returns true if no part of it is left.
     pub(super) fn is_gone(&self) -> bool {
         self.closed && self.in_flight == 0 && !self.receiving && !self.is_sending()
     }
 
-    /// Returns true while the driver has a list of it.
+    /// Returns true while the driver holds one of its lists.
     fn is_sending(&self) -> bool {
         match self.encryption.channel() {
             Some(tls) => tls.is_sending(),
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Takes no further request; what is under way is answered.
+    /// Stops accepting requests; outstanding requests complete.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ending;
         self.waiting = None;
@@ -199,13 +199,13 @@ impl Connection {
         self.paused = false;
     }
 
-    /// Returns the time at which the handshake has to be over, while it lasts.
+    /// Returns the deadline of the handshake while it lasts.
     pub(super) fn negotiates(&self) -> Option<Time> {
         matches!(self.phase, Phase::Negotiating(_)).then_some(self.handshake_by)
     }
 
-    /// Returns the begin of the wait for the client to send or to take the data for which memory is
-    /// held; [`Time::NEVER`] where there is none.
+    /// Returns the start of the wait for the client to send or receive data that holds memory;
+    /// [`Time::NEVER`] for none.
     pub(super) fn awaited_since(&self) -> Time {
         let payload = self.payload.as_ref();
         let payload = payload.filter(|payload| payload.refused.is_none());
@@ -213,7 +213,7 @@ impl Connection {
         self.sending_since.min(payload)
     }
 
-    /// Returns the wait that took too long, if one did.
+    /// Returns the kind of wait that has timed out, or `None`.
     pub(super) fn overdue(&self, now: Time) -> Option<&'static str> {
         if self.negotiates().is_some_and(|by| now >= by) {
             return Some("did not select an export in time");
@@ -225,8 +225,8 @@ impl Connection {
         (self.is_sending() && now >= self.send_by).then_some("did not read replies in time")
     }
 
-    /// Takes bytes that were received; `plain` is memory for their plain text. Returns an error for
-    /// what is not NBD, or not TLS.
+    /// Handles received bytes; `plain` is a buffer for their plain text. Returns an error if they
+    /// are not valid NBD or TLS.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
@@ -263,7 +263,7 @@ impl Connection {
         self.resume(key, requests, cx)
     }
 
-    /// Goes on with bytes that waited.
+    /// Continues with bytes that waited.
     pub(super) fn resume(
         &mut self,
         key: SlabKey,
@@ -286,7 +286,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes bytes off the front of `bytes`, as far as it goes. Returns their number.
+    /// Parses as many of the first bytes as possible. Returns their number.
     fn parse(
         &mut self,
         bytes: &[u8],
@@ -345,7 +345,7 @@ impl Connection {
         }
     }
 
-    /// Begins a request, or has it wait.
+    /// Begins a request, or makes it wait.
     fn begin(
         &mut self,
         header: RequestHeader,
@@ -397,7 +397,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers a request without data.
+    /// Replies to a request without data.
     fn reply(&mut self, header: RequestHeader, key: SlabKey, result: Result<(), NbdError>) {
         self.replies.push_back(Reply {
             owner: Owner::new(header, key),
@@ -440,13 +440,13 @@ impl Connection {
         self.in_flight += 1;
     }
 
-    /// Takes the client's end, because the socket is to be closed or reset.
+    /// Takes the client's end because the socket is about to be closed or reset.
     pub(super) const fn closes(&mut self) -> Option<Peer> {
         self.close_sent = true;
         self.peer.take()
     }
 
-    /// The memory into which the next bytes may be received; it comes back by
+    /// Returns the memory for the next received bytes; it is returned through
     /// [`received`](Self::received).
     pub(super) fn destination(&mut self) -> Option<IoSlice> {
         if self.encryption.channel().is_some() {
@@ -458,16 +458,16 @@ impl Connection {
         if direct { payload.current.take() } else { None }
     }
 
-    /// A destination comes back with `filled` bytes in it.
+    /// Takes a destination back, with `filled` bytes in it.
     pub(super) fn received(&mut self, into: IoSlice, filled: usize) {
-        // A connection that ends has forgotten it.
+        // A connection that is ending has dropped it.
         if let Some(payload) = &mut self.payload {
             payload.current = Some(into);
             payload.filled(filled);
         }
     }
 
-    /// Submits the request, once its data has arrived. Returns true if it was complete.
+    /// Submits the request once its data has arrived. Returns true if it was complete.
     pub(super) fn submit_if_arrived(&mut self, key: SlabKey, requests: &mut Requests) -> bool {
         if self.payload.as_ref().is_none_or(|payload| payload.left > 0) {
             return false;
@@ -480,7 +480,7 @@ impl Connection {
         true
     }
 
-    /// A request of this connection is finished.
+    /// Handles a finished request of this connection.
     pub(super) fn finish(&mut self, finished: Finished<Owner>) {
         let Finished {
             owner,
@@ -501,7 +501,7 @@ impl Connection {
         self.encode();
     }
 
-    /// Puts replies into the list, as far as there is room.
+    /// Encodes replies into the list while there is room.
     fn encode(&mut self) {
         while let Some(reply) = self.replies.front() {
             if !self.list.fits(REPLY_HEADER_MAX, 1 + reply.data.len()) {
@@ -524,7 +524,7 @@ impl Connection {
         }
     }
 
-    /// Takes the list that has to be sent, unless another one is being sent.
+    /// Takes the list to be sent, unless another list is being sent.
     pub(super) fn take_list(&mut self, now: Time) -> Option<Box<SendList>> {
         if self
             .encryption
@@ -561,7 +561,7 @@ impl Connection {
         Some(list)
     }
 
-    /// A list was sent, or never will be.
+    /// Takes a list back that was sent, or never will be.
     pub(super) fn sent(&mut self, list: Box<SendList>) {
         if let Some(tls) = self.encryption.channel_mut() {
             if let Some(plain) = tls.sent(list) {
@@ -586,7 +586,7 @@ impl Connection {
             .give_back(std::mem::take(&mut self.sending_bytes));
     }
 
-    /// The client is gone: what was to be sent never will be.
+    /// The client has disconnected: pending output is dropped.
     pub(super) fn abandon(&mut self) {
         self.end();
         self.replies.clear();

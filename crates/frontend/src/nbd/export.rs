@@ -1,4 +1,4 @@
-//! Exports: the names under which clients find the device.
+//! Exports: the names through which clients access the device.
 
 use super::protocol::{
     Form, NbdError, RequestHeader, Session, command, command_flag, flag, writes,
@@ -10,23 +10,23 @@ use block::{BlockError, Device, Geometry, Operation};
 use std::sync::Arc;
 use switch::Class;
 
-/// The context in which clients ask for holes.
+/// The metadata context that reports holes.
 pub(super) const ALLOCATION: &str = "base:allocation";
 
-/// Its number.
+/// Its context ID.
 pub(super) const ALLOCATION_CONTEXT: u32 = 1;
 
-/// The largest buffers of a core, in bytes.
+/// Size of a core's largest buffers, in bytes.
 const BUFFER_BYTES: u32 = 1 << 20;
 
-/// One name for the device.
+/// One name of the device.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
     pub(super) name: &'static str,
     pub(super) description: String,
-    /// Class of the requests that come by this name.
+    /// Class of requests through this name.
     pub(super) class: Class,
-    /// Rules that go before the class.
+    /// Rules with precedence over the class.
     pub(super) rules: SizeRules,
     pub(super) device: Arc<dyn Device>,
     pub(super) read_only: bool,
@@ -37,17 +37,18 @@ impl Export {
         served(&*self.device)
     }
 
-    /// Returns true if the device went away: the export is given out no more.
+    /// Returns true if the device was removed: the export is no longer offered.
     pub(super) fn is_gone(&self) -> bool {
         self.geometry().is_gone()
     }
 
-    /// Size in bytes at present.
+    /// Current size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.geometry().bytes()
     }
 
-    /// Returns the class of a request, with so many of its connection under way.
+    /// Returns the class of a request; `depth` is the number of outstanding requests on its
+    /// connection.
     pub(super) fn class_of(&self, header: &RequestHeader, depth: usize) -> Class {
         let moves = matches!(header.command, command::READ | command::WRITE);
         let bytes = if moves { header.length } else { 0 };
@@ -60,8 +61,8 @@ impl Export {
 
     /// Transmission flags.
     pub(super) fn flags(&self, form: Form) -> u16 {
-        // A flush by one connection covers what was acknowledged on every other: the device's own
-        // flush does.
+        // A flush on one connection covers writes acknowledged on every other one, because the
+        // device's own flush does.
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN;
         if self.is_read_only() {
             flags |= flag::READ_ONLY;
@@ -83,7 +84,7 @@ impl Export {
         flags
     }
 
-    /// The most data of one request, in bytes.
+    /// Maximum data of one request, in bytes.
     pub(super) fn request_bytes_max(&self) -> u32 {
         let piece = self.device.capabilities().max_transfer_bytes;
         let piece = piece.min(BUFFER_BYTES).max(self.geometry().block_bytes);
@@ -92,7 +93,7 @@ impl Export {
             .min(NBD_REQUEST_BYTES_MAX)
     }
 
-    /// Returns the error of a request that is wrong, as far as its header shows it.
+    /// Returns the error of an invalid request, if its header shows it.
     pub(super) fn refuse(&self, header: &RequestHeader, session: Session) -> Option<NbdError> {
         use command_flag::{DONT_FRAGMENT, FUA, NO_HOLE, PAYLOAD_LEN, REQ_ONE};
         let extended = session.form == Form::Extended;

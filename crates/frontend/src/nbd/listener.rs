@@ -1,4 +1,4 @@
-//! The thread that accepts clients.
+//! The accept thread.
 
 use super::message::Message;
 use super::shared::SharedServer;
@@ -20,16 +20,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Connections that the kernel keeps until they are accepted.
+/// Backlog: connections that the kernel queues for `accept`.
 const BACKLOG: i32 = 128;
 
-/// Time without traffic after which the kernel asks whether a client is there.
+/// Idle time after which the kernel sends a TCP keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Kernel buffers of a connection over a Unix socket, in bytes.
+/// Size of the socket buffers of a Unix connection, in bytes.
 const SOCKET_BYTES: usize = 4 << 20;
 
-/// A socket that listens, and nothing accepts from it yet.
+/// A listening socket without an accept thread yet.
 #[derive(Debug)]
 pub(super) struct Bound {
     socket: Arc<Socket>,
@@ -38,9 +38,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Listens; beyond this machine only where each client has to prove its name. A Unix socket
-    /// that a server left behind is replaced, one in use is not. A socket that the service manager
-    /// passed is used as it is.
+    /// Listens; beyond this machine only if each client must authenticate. A stale Unix socket is
+    /// replaced, one in use is not. A socket passed by the service manager is used unchanged.
     pub(super) fn bind(address: &Address, knows_clients: bool) -> Result<Self, FrontendError> {
         let refused = |source| FrontendError::Listen {
             address: address.to_string(),
@@ -73,12 +72,12 @@ impl Bound {
         })
     }
 
-    /// Returns true if an earlier server may have had clients that come back.
+    /// Returns true if an earlier server may have had clients that reconnect.
     pub(super) fn may_have_clients(&self) -> bool {
         self.origin != Origin::New
     }
 
-    /// Accepts from now on, and deals clients to the cores in turn.
+    /// Starts accepting, and assigns clients to the cores in turn.
     pub(super) fn start(
         self,
         cores: Vec<MailboxSender<Message>>,
@@ -94,7 +93,8 @@ impl Bound {
         let accept = move |end: &UnixStream| {
             accept_all(&socket, end, &cores, &shared);
             if let Some(path) = path.filter(|_| removes.load(Ordering::Relaxed)) {
-                // While it is listened on, no other server takes its place. It may be gone already.
+                // While it is listened on, no other server replaces it. The file may already be
+                // removed.
                 let _ = fs::remove_file(path);
             }
         };
@@ -119,20 +119,20 @@ fn bind_tcp(address: SocketAddr) -> io::Result<(Arc<Socket>, Origin)> {
     Ok((Arc::new(socket), Origin::New))
 }
 
-/// The accepting thread; ended when dropped. A Unix socket of its own is removed then, unless it
-/// replaced one that was left behind.
+/// The accept thread; dropping it ends the thread. It then removes its own Unix socket, unless that
+/// replaced a stale one.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) address: Address,
-    /// Path of a Unix socket of its own.
+    /// Path of its own Unix socket.
     pub(super) file: Option<PathBuf>,
-    /// The Unix socket is removed in the end.
+    /// Remove the Unix socket at the end.
     remove: Arc<AtomicBool>,
     _acceptor: Acceptor,
 }
 
 impl Listener {
-    /// Ends the thread, and removes a Unix socket of its own in any case.
+    /// Ends the thread, and always removes its own Unix socket.
     pub(super) fn end(self) {
         self.remove.store(true, Ordering::Relaxed);
     }
@@ -154,7 +154,7 @@ fn accept_all(
                 client
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            // Short of descriptors or memory, or the client is gone already.
+            // Out of descriptors or memory, or the client has already disconnected.
             Err(_) if pause(end, PAUSE) => return,
             Err(_) => continue,
         };
@@ -170,7 +170,7 @@ fn accept_all(
     }
 }
 
-/// Sets a client's socket up for the data path.
+/// Configures a client's socket for the data path.
 fn set_up(client: &Socket) -> io::Result<()> {
     client.set_nonblocking(true)?;
     if client.domain()? != Domain::UNIX {

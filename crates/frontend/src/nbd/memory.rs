@@ -6,10 +6,10 @@ use base::Time;
 use reactor::{BufferPool, Context, IoSlice};
 use switch::Class;
 
-/// Memory of a core's buffers, which its clients share, and of the [`Reserve`].
+/// The buffers of a core, which its clients share, and the connection's own [`Reserve`].
 #[derive(Debug)]
 pub(super) struct ClientMemory {
-    /// Bytes that requests of this connection hold.
+    /// Bytes held by requests of this connection.
     held: usize,
     reserve: Reserve,
     starved_since: Time,
@@ -26,8 +26,8 @@ impl Default for ClientMemory {
 }
 
 impl ClientMemory {
-    /// Takes memory for `bytes` bytes of a request's data; `None` where there is no room for the
-    /// request at present.
+    /// Allocates memory for `bytes` bytes of a request's data; `None` if there is not enough room
+    /// at present.
     pub(super) fn take<T>(
         &mut self,
         class: Class,
@@ -51,32 +51,32 @@ impl ClientMemory {
         memory
     }
 
-    /// Notes that requests hold so many bytes less.
+    /// Records that requests hold `bytes` bytes less.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.held -= bytes;
     }
 
-    /// Notes that no request waits for memory any more.
+    /// Records that no request waits for memory any more.
     pub(super) fn waits_no_more(&mut self) {
         self.starved_since = Time::NEVER;
     }
 
-    /// Returns the begin of the wait for memory that other connections hold; [`Time::NEVER`] where
-    /// there is none.
+    /// Returns the start of the wait for memory that other connections hold; [`Time::NEVER`] for
+    /// none.
     pub(super) const fn starved_since(&self) -> Time {
         self.starved_since
     }
 }
 
-/// Buffers of one connection alone: [`NBD_RESERVE`]. Its requests take them while those that the
-/// clients of a core share are taken.
+/// Buffers of one connection only: [`NBD_RESERVE`]. Its requests use them while the shared buffers
+/// of the core are exhausted.
 #[derive(Debug, Default)]
 struct Reserve(Option<BufferPool>);
 
 impl Reserve {
-    /// Takes memory for `bytes` bytes of a request's data, in pieces of at most `piece_bytes` bytes;
-    /// `None` where the requests of this connection hold too much of it, or where the machine has
-    /// no address space for it.
+    /// Allocates memory for `bytes` bytes of a request's data, in pieces of at most `piece_bytes`
+    /// bytes. `None` if this connection's requests hold too much of the reserve, or if the process
+    /// is out of address space.
     fn take(&mut self, bytes: usize, piece_bytes: usize) -> Option<Vec<IoSlice>> {
         if self.0.is_none() {
             self.0 = BufferPool::new(&NBD_RESERVE).ok();
@@ -100,7 +100,7 @@ mod tests {
     use base::Prng;
     use reactor::Memory;
 
-    /// The buffers that are free, as numbers.
+    /// Model of the free buffers, as counts.
     #[derive(Clone, Debug)]
     struct Model {
         small: usize,
@@ -113,8 +113,8 @@ mod tests {
             Self { small, large }
         }
 
-        /// Takes a small buffer for what fits into one, while there are any, and otherwise a large
-        /// one. Returns false, and changes nothing, where not all of it is free.
+        /// Takes a small buffer for a piece that fits in one, if any is free, otherwise a large
+        /// one. Returns false and changes nothing if not everything is free.
         fn take(&mut self, bytes: usize, piece: usize) -> bool {
             let mut after = self.clone();
             let lengths = (0..bytes).step_by(piece).map(|at| piece.min(bytes - at));

@@ -8,9 +8,9 @@ use reactor::Stream;
 pub(super) enum Message {
     /// A client connected.
     Connection(Stream),
-    /// A write with this ticket may begin that waited for overlapping ones.
+    /// The write with this ticket, which waited for overlapping ones, may begin.
     Begin(u64),
-    /// Answer by dropping it.
+    /// Reply by dropping it.
     Ping(Ping),
     /// The server detaches.
     Drain,

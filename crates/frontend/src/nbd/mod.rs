@@ -1,9 +1,9 @@
 //! A server of the NBD protocol: fixed newstyle handshake, structured and extended replies, block
-//! status, several connections of one client.
+//! status, multiple connections per client.
 //!
-//! Clients are whatever may open the socket: they are not trusted with anything but the device.
-//! Every wait for a client ends, memory of a connection is bounded, and the number of connections
-//! is, too.
+//! Any process that may open the socket can be a client. Clients are trusted only with the device:
+//! every wait for a client has a timeout, and the memory of a connection and the number of
+//! connections are bounded.
 
 mod connection;
 mod export;
@@ -51,23 +51,24 @@ use switch::{Class, PerClass};
 pub struct NbdOptions {
     /// The address to listen on.
     pub address: Address,
-    /// Class of requests by the default export; the exports `latency` and `throughput` have theirs.
+    /// Class of requests through the default export; the exports `latency` and `throughput` have
+    /// their own.
     pub class: Class,
-    /// Rules that go before it; the other exports have none.
+    /// Rules with precedence over `class`; the other exports have none.
     pub rules: ClassRules,
     /// Encryption; `None` for plain text.
     pub tls: Option<TlsOptions>,
     /// Refuses writes.
     pub read_only: bool,
-    /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
+    /// Processors, one core thread each; if empty, one thread placed by the kernel.
     pub cores: Vec<CoreId>,
-    /// Policy of idle cores.
+    /// Idle policy of the cores.
     pub poll: PollPolicy,
 }
 
-/// A running server. Dropped, it ends as by [`detach`](Self::detach), but leaves a Unix socket behind that
-/// it found left behind itself: the next server knows by it that clients may rely on writes that they
-/// have not flushed.
+/// A running server. Dropping it [detaches](Self::detach), but keeps a Unix socket that was stale
+/// when the server started: this marks for the next server that clients may rely on writes that
+/// they have not flushed.
 #[derive(Debug)]
 pub struct NbdServer {
     listener: Option<Listener>,
@@ -76,11 +77,10 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// Serves `devices`, ways of each class to the same blocks.
+    /// Serves `devices`, which are paths of each class to the same blocks.
     ///
     /// # Errors
-    /// An address that cannot be listened on, a core that may not be used, a device that cannot be
-    /// opened, or an io_uring that the machine refuses.
+    /// The address, a core, a device, or an io_uring cannot be used.
     pub fn start(
         devices: &PerClass<Arc<dyn Device>>,
         options: &NbdOptions,
@@ -93,7 +93,7 @@ impl NbdServer {
             cores: Cores::new(),
             shared: Arc::default(),
         };
-        // Clients are dealt to the cores in turn.
+        // Clients are assigned to the cores in turn.
         let negotiations = NBD_NEGOTIATIONS_MAX.div_ceil(cores.len());
         for (number, core) in cores.into_iter().enumerate() {
             let (exports, tls) = (Arc::clone(&exports), tls.clone());
@@ -108,7 +108,7 @@ impl NbdServer {
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
         let listener = listener::Bound::bind(&options.address, knows_clients)?;
         if listener.may_have_clients() {
-            // They may rely on what they have not flushed.
+            // Clients may rely on data that they have not flushed.
             devices[options.class].inherit_writes();
         }
         let senders = server.cores.senders().to_vec();
@@ -117,14 +117,14 @@ impl NbdServer {
         Ok(server)
     }
 
-    /// The address in use, with the port that was chosen.
+    /// The address in use, with the assigned port.
     #[must_use]
     pub fn address(&self) -> Address {
         let listener = self.listener.as_ref();
         listener.expect("a server listens").address.clone()
     }
 
-    /// Connections at present.
+    /// Current number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
@@ -138,9 +138,9 @@ impl NbdServer {
 }
 
 impl NbdServer {
-    /// Finishes the requests in flight, closes the connections and flushes the device, and ends; all
-    /// within ten seconds. Further requests get no answer: a client that connects to the next server
-    /// repeats them. Does nothing the second time.
+    /// Finishes outstanding requests, closes the connections, flushes the device, and ends, all
+    /// within 10 s. Further requests get no reply: a client that connects to the next server
+    /// repeats them. Does nothing if already detached.
     pub fn detach(&mut self) {
         let Some(listener) = self.listener.take() else {
             return;
@@ -149,17 +149,17 @@ impl NbdServer {
         listener.end();
         self.end();
         if let Some(path) = file.filter(|_| self.was_forced()) {
-            // By it the next server knows that clients may rely on writes that were not flushed.
+            // Marks for the next server that clients may rely on unflushed writes.
             unix_socket::leave_behind(&path);
         }
     }
 
-    /// Asks its threads whether they take messages.
+    /// Sends a probe to the server's threads.
     pub fn ping(&self, ping: &Ping) {
         self.cores.tell(|| Message::Ping(ping.clone()));
     }
 
-    /// Returns true if [`detach`](Self::detach) gave requests up, or could not flush the device.
+    /// Returns true if [`detach`](Self::detach) cancelled requests, or could not flush the device.
     #[must_use]
     pub fn was_forced(&self) -> bool {
         self.shared.forced.load(Ordering::Relaxed)
@@ -178,7 +178,7 @@ impl Drop for NbdServer {
     }
 }
 
-/// Returns the names of the device: the default one, and one for each class.
+/// Returns the exports of the device: the default one, and one for each class.
 fn exports(devices: &PerClass<Arc<dyn Device>>, options: &NbdOptions) -> Arc<[Export]> {
     let export = |name, class: Class| Export {
         name,

@@ -1,8 +1,8 @@
 //! The handshake: a client chooses an export and the form of requests and replies.
 //! `[NBD "Newstyle negotiation"]`
 //!
-//! Takes bytes and gives bytes; knows no socket. Everything that a client can make it keep is
-//! bounded: an option's data by [`NBD_OPTION_BYTES_MAX`], their number by [`NBD_OPTIONS_MAX`].
+//! Bytes in, bytes out, without a socket. Everything that a client can make it store is bounded: an
+//! option's data by [`NBD_OPTION_BYTES_MAX`], the number of options by [`NBD_OPTIONS_MAX`].
 
 use super::export::{ALLOCATION, ALLOCATION_CONTEXT, Export};
 use super::protocol::{
@@ -15,29 +15,29 @@ use std::sync::Arc;
 /// Bytes of an option's header: magic, option, length.
 const OPTION_HEADER_BYTES: usize = 16;
 
-/// The state of a handshake after some bytes.
+/// The result of one step of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeStep {
-    /// It waits for more bytes.
+    /// More bytes are needed.
     More,
-    /// The client may begin TLS once the output is sent; options follow within it.
+    /// The client may begin TLS once the output is sent; options follow inside TLS.
     StartTls,
     /// The client chose an export: requests follow.
     Begin(Session),
-    /// The connection has to be closed, once the output is sent.
+    /// Close the connection once the output is sent.
     Close,
 }
 
-/// Encryption of the connection, as far as options depend on it. `[NBD "TLS support"]`
+/// State of encryption, as seen by the options. `[NBD "TLS support"]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encryption {
     /// The server has no certificate.
     Unavailable,
-    /// The client may begin it.
+    /// The client may begin TLS.
     Offered,
-    /// The client must begin it before anything else.
+    /// The client must begin TLS before anything else.
     Required,
-    /// Options come through it.
+    /// Options arrive through TLS.
     InForce,
 }
 
@@ -46,17 +46,17 @@ pub(super) enum Encryption {
 pub(super) struct Negotiation {
     exports: Arc<[Export]>,
     encryption: Encryption,
-    /// The client's flags have come.
+    /// The client's flags have arrived.
     greeted: bool,
     no_zeroes: bool,
     form: Form,
-    /// The export that `base:allocation` was chosen for.
+    /// The export for which `base:allocation` was selected.
     allocation: Option<usize>,
     options: u32,
 }
 
 impl Negotiation {
-    /// A handshake; `output` begins with the server's greeting.
+    /// Creates a handshake; `output` starts with the server's greeting.
     pub(super) fn new(exports: Arc<[Export]>, encryption: Encryption, output: &mut Writer) -> Self {
         output.u64(NBD_MAGIC).u64(OPTION_MAGIC);
         output.u16(FIXED_NEWSTYLE | NO_ZEROES);
@@ -71,15 +71,16 @@ impl Negotiation {
         }
     }
 
-    /// TLS has begun. Nothing that was negotiated in plain text holds: another may have said it.
+    /// Records that TLS has begun. Discards everything negotiated in plain text: an attacker may
+    /// have sent it.
     pub(super) fn begin_tls(&mut self) {
         self.encryption = Encryption::InForce;
         self.form = Form::Simple;
         self.allocation = None;
     }
 
-    /// Takes one step with the front of `input`. Returns the bytes that it took, none where it waits
-    /// for more.
+    /// Takes one step with the first bytes of `input`. Returns the number of bytes consumed; 0 if
+    /// more are needed.
     pub(super) fn step(&mut self, input: &[u8], output: &mut Writer) -> (usize, HandshakeStep) {
         let mut reader = Reader::new(input);
         if !self.greeted {
@@ -189,7 +190,8 @@ impl Negotiation {
         }
     }
 
-    /// The oldest way to choose an export: nothing but closing says that there is none.
+    /// Handles the oldest option to choose an export: only closing the connection can report that
+    /// it does not exist.
     fn export_name(&mut self, name: &[u8], output: &mut Writer) -> HandshakeStep {
         let Some(index) = self.find(name) else {
             return HandshakeStep::Close;
@@ -229,7 +231,7 @@ impl Negotiation {
         say(info::EXPORT, &|entry| {
             entry.u64(export.bytes()).u16(export.flags(form));
         });
-        // A client that did not ask learns of it all the same: it may keep to it.
+        // Sent even to a client that did not request it, which may still honour it.
         let [min, preferred, max] = export.block_sizes();
         say(info::BLOCK_SIZE, &|entry| {
             entry.u32(min).u32(preferred).u32(max);
@@ -256,7 +258,7 @@ impl Negotiation {
         let parsed = (|| {
             let name = reader.string()?;
             let count = reader.u32()?;
-            // Each takes four bytes at least, so their number is bounded by the data.
+            // Each context takes at least four bytes, so the data size bounds their number.
             let mut matched = count == 0 && number == option::LIST_META_CONTEXT;
             for _ in 0..count {
                 let query = reader.string()?;

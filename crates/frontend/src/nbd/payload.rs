@@ -1,4 +1,4 @@
-//! The data of a write on its way from the socket into memory.
+//! The data of a write on its way from the socket to memory.
 
 use super::protocol::{NbdError, RequestHeader};
 use base::Time;
@@ -6,22 +6,22 @@ use reactor::IoSlice;
 use std::collections::VecDeque;
 use switch::Class;
 
-/// The data of a request that is arriving.
+/// The data of a request that is being received.
 #[derive(Debug)]
 pub(super) struct Payload {
     pub(super) header: RequestHeader,
     pub(super) class: Class,
-    /// Error that the request gets once its data is passed over.
+    /// Error of the request, returned once its data has been discarded.
     pub(super) refused: Option<NbdError>,
-    /// Begin of the wait for the data.
+    /// Start of the wait for the data.
     pub(super) since: Time,
-    /// Bytes that have not arrived.
+    /// Bytes not yet received.
     pub(super) left: usize,
-    /// Memory that is full, and memory to be filled.
+    /// Filled memory, and memory to be filled.
     pub(super) full: Vec<IoSlice>,
     empty: VecDeque<IoSlice>,
-    /// The slice that is being filled: the rest of it, and its offset and length as a whole.
-    /// `None` while the driver has it.
+    /// The slice being filled: its remainder, and the offset and length of the whole slice. `None`
+    /// while the driver holds it.
     pub(super) current: Option<IoSlice>,
     whole: (usize, usize),
 }
@@ -51,7 +51,7 @@ impl Payload {
         payload
     }
 
-    /// Takes the next memory to be filled.
+    /// Starts filling the next slice.
     fn next(&mut self) {
         self.current = self.empty.pop_front();
         if let Some(current) = &self.current {
@@ -59,7 +59,7 @@ impl Payload {
         }
     }
 
-    /// The front of the current memory was filled.
+    /// Records that `bytes` bytes at the front of the current slice were filled.
     pub(super) fn filled(&mut self, bytes: usize) {
         assert!(bytes <= self.left, "what follows is the next request");
         self.left -= bytes;
@@ -75,13 +75,13 @@ impl Payload {
         }
     }
 
-    /// Takes data off the front of `bytes`. Returns the number of bytes.
+    /// Consumes data from the front of `bytes`. Returns the number of bytes.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.left > 0 {
             let rest = &bytes[at..];
             let Some(current) = &mut self.current else {
-                // The data of a refused request is passed over.
+                // The data of a refused request is discarded.
                 let len = rest.len().min(self.left);
                 self.left -= len;
                 at += len;

@@ -1,13 +1,13 @@
-//! Numbers and headers of the NBD protocol. `[NBD]` is the protocol's specification, `doc/proto.md`
-//! of the project that maintains it. All integers are big-endian.
+//! Constants and headers of the NBD protocol. `[NBD]` is its specification, `doc/proto.md` of the
+//! NBD project. All integers are big-endian.
 
 use block::{BlockError, Operation};
 
-/// First word of a server. `[NBD "Newstyle negotiation"]`
+/// First word from a server. `[NBD "Newstyle negotiation"]`
 pub(super) const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Second word of a server, and first of every option.
+/// Second word from a server, and first word of every option.
 pub(super) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// First word of an option's reply.
+/// First word of a reply to an option.
 pub(super) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -16,7 +16,7 @@ const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const CHUNK_MAGIC: u32 = 0x668e_33ef;
 const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
 
-/// Handshake flags of both sides: fixed newstyle, and no 124 zeroes after `EXPORT_NAME`.
+/// Handshake flags of both sides: fixed newstyle, and no 124 zero bytes after `EXPORT_NAME`.
 pub(super) const FIXED_NEWSTYLE: u16 = 1;
 pub(super) const NO_ZEROES: u16 = 2;
 
@@ -66,7 +66,7 @@ pub(super) mod flag {
     pub(in crate::nbd) const CAN_MULTI_CONN: u16 = 1 << 8;
 }
 
-/// Requests. `[NBD "Request types"]`
+/// Request types. `[NBD "Request types"]`
 pub(super) mod command {
     pub(in crate::nbd) const READ: u16 = 0;
     pub(in crate::nbd) const WRITE: u16 = 1;
@@ -101,7 +101,7 @@ mod chunk {
     pub(super) const BLOCK_STATUS: u16 = 5;
     pub(super) const BLOCK_STATUS_EXT: u16 = 6;
     pub(super) const ERROR: u16 = 1 << 15 | 1;
-    /// The chunk is the last one.
+    /// The last chunk of the reply.
     pub(super) const DONE: u16 = 1;
 }
 
@@ -113,22 +113,22 @@ pub(super) enum NbdError {
     Permission = 1,
     /// The device failed.
     Io = 5,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid = 22,
-    /// Beyond the end, or no space.
+    /// Beyond the end, or out of space.
     NoSpace = 28,
-    /// The device does not have the operation.
+    /// The device does not support the operation.
     NotSupported = 95,
 }
 
 impl NbdError {
-    /// The value for a device's error.
+    /// Returns the value for a device's error.
     pub(super) const fn of(error: BlockError, writes: bool) -> Self {
         match error {
-            // The specification wants ENOSPC for writes beyond the end, and EINVAL for reads.
+            // The specification requires ENOSPC for writes beyond the end, and EINVAL for reads.
             BlockError::OutOfRange if writes => Self::NoSpace,
             BlockError::OutOfRange | BlockError::Malformed => Self::Invalid,
-            // Clients write zeroes themselves then.
+            // Clients then write zeroes themselves.
             BlockError::Unsupported => Self::NotSupported,
             BlockError::ReadOnly | BlockError::Denied => Self::Permission,
             BlockError::NoSpace => Self::NoSpace,
@@ -175,10 +175,9 @@ impl RequestHeader {
         }
     }
 
-    /// Reads a header; `None` for other bytes than one.
+    /// Parses a header; `None` if the bytes are not a header.
     ///
-    /// # Panics
-    /// With fewer bytes than a header has.
+    /// # Panics If there are fewer bytes than a header has.
     pub(super) fn decode(form: Form, bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(&bytes[..Self::bytes(form)]);
         let magic = reader.u32()?;
@@ -199,18 +198,18 @@ impl RequestHeader {
         (magic == expected).then_some(header)
     }
 
-    /// Returns true if data comes behind the header.
+    /// Returns true if data follows the header.
     pub(super) const fn has_payload(&self, form: Form) -> bool {
         let declared = self.flags & command_flag::PAYLOAD_LEN != 0;
         self.command == command::WRITE || (declared && matches!(form, Form::Extended))
     }
 
-    /// Returns true if the request is to be on stable storage when it is answered.
+    /// Returns true if the request must be on stable storage when it completes.
     pub(super) const fn is_durable(&self) -> bool {
         self.flags & command_flag::FUA != 0
     }
 
-    /// Returns the operation of a request that reads, writes, flushes or gives back.
+    /// Returns the operation of a read, write, flush, trim or write-zeroes request.
     pub(super) const fn operation(&self) -> Operation {
         let durable = self.is_durable();
         let deallocate = self.flags & command_flag::NO_HOLE == 0;
@@ -219,7 +218,7 @@ impl RequestHeader {
             command::WRITE => Operation::Write { durable },
             command::FLUSH => Operation::Flush,
             command::TRIM if !durable => Operation::Deallocate,
-            // A trim has no durable form; zeroes that may be given back do.
+            // Trim has no durable form; write zeroes with deallocation has one.
             command::TRIM => Operation::WriteZeroes {
                 deallocate: true,
                 durable,
@@ -232,7 +231,7 @@ impl RequestHeader {
     }
 }
 
-/// Takes integers and ranges off the front of bytes.
+/// Parses integers and ranges from the front of a byte slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -263,7 +262,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string with its length in 32 bits before it.
+    /// Parses a string that follows its length in 32 bits.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.u32()?).ok()?;
         self.take(len)
@@ -305,7 +304,7 @@ impl Writer {
     }
 }
 
-/// The most bytes of a reply without its data.
+/// Maximum bytes of a reply without its data.
 pub(super) const REPLY_HEADER_MAX: usize = 32 + 32;
 
 /// Writes the header of a reply into `writer`; the data of a read follows it.
@@ -315,7 +314,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// A request without data is done.
+    /// Completes a request without data.
     pub(super) fn done(&self, writer: &mut Writer, cookie: u64, offset: u64) {
         match self.form {
             Form::Simple => simple(writer, 0, cookie),
@@ -323,7 +322,7 @@ impl Replies {
         }
     }
 
-    /// A read is done; `length` bytes follow.
+    /// Completes a read; `length` bytes follow.
     pub(super) fn data(&self, writer: &mut Writer, cookie: u64, offset: u64, length: u64) {
         if self.form == Form::Simple {
             return simple(writer, 0, cookie);
@@ -332,7 +331,7 @@ impl Replies {
         writer.u64(offset);
     }
 
-    /// A request failed.
+    /// Completes a failed request.
     pub(super) fn error(&self, writer: &mut Writer, cookie: u64, offset: u64, error: NbdError) {
         if self.form == Form::Simple {
             return simple(writer, error as u32, cookie);
@@ -341,7 +340,7 @@ impl Replies {
         writer.u32(error as u32).u16(0);
     }
 
-    /// The range is one extent that is allocated, as `base:allocation` says it.
+    /// Reports the range as a single allocated extent of `base:allocation`.
     pub(super) fn allocated(
         &self,
         writer: &mut Writer,
@@ -375,13 +374,13 @@ fn simple(writer: &mut Writer, error: u32, cookie: u64) {
     writer.u32(SIMPLE_REPLY_MAGIC).u32(error).u64(cookie);
 }
 
-/// The choices of a client.
+/// The options that a client negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
-    /// Number of the export.
+    /// Index of the export.
     pub(super) export: usize,
     /// Form of requests and replies.
     pub(super) form: Form,
-    /// The client asked for the context `base:allocation`.
+    /// The client requested the context `base:allocation`.
     pub(super) allocation: bool,
 }

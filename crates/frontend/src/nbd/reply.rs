@@ -1,4 +1,4 @@
-//! Requests that were begun, and the answers to them.
+//! Requests in flight, and replies to them.
 
 use super::export::ALLOCATION_CONTEXT;
 use super::protocol::{Form, NbdError, Replies, RequestHeader, Writer, command};
@@ -6,7 +6,7 @@ use super::write_order::Ticket;
 use base::SlabKey;
 use reactor::IoSlice;
 
-/// The part of a request that its completion needs.
+/// The data of a request that its completion needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: SlabKey,
@@ -14,15 +14,15 @@ pub(super) struct Owner {
     offset: u64,
     length: u64,
     pub(super) command: u16,
-    /// Place of a write in the order.
+    /// The write's place in the order.
     pub(super) ticket: Option<Ticket>,
-    /// It is on stable storage when it is answered.
+    /// The write must be on stable storage when it completes.
     pub(super) is_durable: bool,
-    /// Writes that a Flush covers: those that were answered before, by their count.
+    /// For a Flush: the number of writes replied to before it, which it covers.
     pub(super) covers: u64,
 }
 
-/// The connection of the Flush at the end of the server: none has this key.
+/// Connection key of the server's last Flush: no connection has it.
 const NO_CONNECTION: SlabKey = SlabKey {
     index: u32::MAX,
     generation: 0,
@@ -42,7 +42,7 @@ impl Owner {
         }
     }
 
-    /// The server's own Flush, at its end.
+    /// The server's own Flush when it ends.
     pub(super) const fn last_flush() -> Self {
         Self {
             connection: NO_CONNECTION,
@@ -62,7 +62,7 @@ impl Owner {
     }
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) owner: Owner,
@@ -71,7 +71,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Writes all of it but its data, which follow.
+    /// Writes the reply except for its data, which follow.
     pub(super) fn write_header(&self, form: Form, output: &mut Writer) {
         let replies = Replies { form };
         let Owner {

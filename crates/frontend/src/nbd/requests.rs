@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use switch::Class;
 
-/// A request that writes, with its range of bytes and its data.
+/// A request that writes, with its byte range and data.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) class: Class,
@@ -24,19 +24,19 @@ pub(super) struct Write {
     pub(super) owner: Owner,
 }
 
-/// The requests of one core in the device, and those that wait for overlapping writes.
+/// The requests of one core: those in the device, and those that wait for overlapping writes.
 #[derive(Debug)]
 pub(super) struct Requests {
     pub(super) io: DeviceIo<Owner>,
     pub(super) shared: Arc<SharedServer>,
-    /// The number of this core.
+    /// Index of this core.
     core: usize,
-    /// Writes that wait, by ticket.
+    /// Waiting writes, by ticket.
     held: BTreeMap<u64, Write>,
-    /// A write that waited, or the last Flush, has begun since the last turn of the device.
+    /// A write that waited, or the last Flush, has begun since the device's last turn.
     has_begun: bool,
-    /// Writes that were answered and need a Flush to be on stable storage; those of them that a Flush
-    /// has covered; and true while the last Flush is in flight.
+    /// Number of completed writes that need a Flush to be on stable storage; how many of them a
+    /// Flush has covered; and whether the last Flush is in flight.
     written: u64,
     flushed: u64,
     flushes: bool,
@@ -61,14 +61,14 @@ impl Requests {
         self.shared.order.connection()
     }
 
-    /// Returns true if no further request may begin.
+    /// Returns true if no more requests may begin.
     pub(super) fn is_full(&self) -> bool {
         self.io.under_way() + self.held.len() >= CORE_REQUESTS_MAX
     }
 
-    /// Takes a write of a connection, which begins once earlier ones of other connections that overlap
-    /// it have ended. Returns false, and begins nothing, if `peer` is given and its client has closed
-    /// it.
+    /// Accepts a write of a connection. It begins once earlier overlapping writes of other
+    /// connections have ended. Returns false without accepting it if `peer` is given and the client
+    /// has closed the connection.
     pub(super) fn write(&mut self, connection: u64, peer: Option<&Peer>, mut write: Write) -> bool {
         let (start, bytes) = write.range;
         let range = WriteRange {
@@ -88,14 +88,14 @@ impl Requests {
         true
     }
 
-    /// Begins a Flush of a connection that knows of these losses.
+    /// Begins a Flush of a connection with these known losses.
     pub(super) fn flush(&mut self, class: Class, losses: &KnownLosses, mut owner: Owner) {
         owner.covers = self.written;
         self.io.flush(class, losses, owner);
     }
 
-    /// Returns true if all that was written is on stable storage, or cannot be brought there; if not,
-    /// a Flush is in flight afterwards.
+    /// Returns true if all written data is on stable storage, or cannot be flushed. Otherwise a
+    /// Flush is in flight afterwards.
     pub(super) fn flush_all(&mut self) -> bool {
         let is_flushed = self.written == self.flushed;
         if !is_flushed && !std::mem::replace(&mut self.flushes, true) {
@@ -106,7 +106,7 @@ impl Requests {
         is_flushed
     }
 
-    /// Notes that the end of the server gives something up.
+    /// Records that the server ends without completing everything.
     pub(super) fn set_forced(&self) {
         self.shared.forced.store(true, Ordering::Relaxed);
     }
@@ -118,7 +118,7 @@ impl Requests {
         }
     }
 
-    /// Takes the next request that is finished. Writes that waited for it begin with the next turn.
+    /// Returns the next finished request. Writes that waited for it begin with the next turn.
     pub(super) fn finished(&mut self) -> Option<Finished<Owner>> {
         let finished = self.io.finished()?;
         self.note_durability(&finished);
@@ -147,13 +147,13 @@ impl Requests {
         }
     }
 
-    /// Returns true if requests have begun by themselves since it was asked last: the device needs
-    /// another turn for them.
+    /// Returns true if requests have begun since the last call without one from a client: the
+    /// device needs another turn for them.
     pub(super) const fn has_begun(&mut self) -> bool {
         std::mem::replace(&mut self.has_begun, false)
     }
 
-    /// Closes the device: requests in it are aborted if need be, and so are those that wait.
+    /// Closes the device: its requests are aborted if necessary, and so are waiting ones.
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
         self.io.close(cx);
         for write in std::mem::take(&mut self.held).into_values() {

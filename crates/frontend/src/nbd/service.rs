@@ -11,7 +11,7 @@ use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
 use std::sync::Arc;
 
-/// Time between two looks at clients that keep the server waiting.
+/// Interval between checks for clients that have timed out.
 const LOOK: Nanos = Nanos::from_secs(1);
 
 const RECEIVE: u8 = 0;
@@ -23,20 +23,20 @@ const CLOSE: u8 = 2;
 pub(super) struct NbdService {
     exports: Arc<[Export]>,
     tls: Option<Tls>,
-    /// Plain text of what one connection received.
+    /// Plain text of the bytes received on one connection.
     plain: Vec<u8>,
     requests: Requests,
     op_namespace: OpNamespace,
     connections: Slab<Connection>,
-    /// The most connections in the handshake.
+    /// Maximum connections in the handshake.
     negotiations_max: usize,
-    /// Connections with something to send, to receive, or to end; and those that wait for room.
+    /// Connections with something to send, receive or end, and those that wait for room.
     active: Vec<SlabKey>,
     stalled: Vec<SlabKey>,
     look_at: Time,
     draining: Option<Time>,
     closing: bool,
-    /// Connections go on in the next turn: there is room that there was not before.
+    /// Connections continue in the next turn: room has become free.
     again: bool,
     started: bool,
 }
@@ -103,7 +103,7 @@ impl NbdService {
         self.active.push(key);
     }
 
-    /// Notes requests that waited in their sockets because this process stood still.
+    /// Records that requests waited in their sockets because this process was suspended.
     fn note_standstill(&mut self, now: Time) {
         if self.look_at + LOOK < now {
             for (_, connection) in self.connections.iter_mut() {
@@ -112,7 +112,7 @@ impl NbdService {
         }
     }
 
-    /// Sends and receives for a connection, as far as it may, and closes it when it is over.
+    /// Sends and receives for a connection as far as possible, and closes it when it is over.
     fn work(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let (receive, send, close) = (
             self.key(RECEIVE, key),
@@ -156,8 +156,7 @@ impl NbdService {
         }
     }
 
-    /// Has connections go on that waited for room, first the one that has waited for memory the
-    /// longest.
+    /// Resumes connections that waited for room, the one that has waited longest for memory first.
     fn resume(&mut self, cx: &mut Context<'_>) {
         let mut stalled = std::mem::take(&mut self.stalled);
         let since = |&key: &SlabKey| {
@@ -178,7 +177,7 @@ impl NbdService {
         }
     }
 
-    /// Ends connections that keep the server waiting for too long.
+    /// Ends connections of clients that have timed out.
     fn look(&mut self, cx: &mut Context<'_>) {
         let overdue = self
             .connections
@@ -193,8 +192,8 @@ impl NbdService {
         }
     }
 
-    /// Returns the connection that has held memory for its client the longest, where another one has
-    /// waited for memory too long.
+    /// Returns the connection that has held memory for its client the longest, if another
+    /// connection has waited for memory too long.
     fn crowding(&self, now: Time) -> Option<SlabKey> {
         let is_late = |since: Time| since + NBD_CROWDED_TIME <= now;
         let all = || self.connections.iter();
@@ -219,8 +218,8 @@ impl NbdService {
         cx.submit(key, Op::Reset { socket });
     }
 
-    /// Ends the server once its connections are closed and what they wrote is flushed; when the time is
-    /// up, all the same.
+    /// Ends the server once its connections are closed and their writes are flushed, or at the
+    /// deadline.
     fn drain(&mut self, cx: &mut Context<'_>) {
         let Some(by) = self.draining.filter(|_| !self.closing) else {
             return;
@@ -240,7 +239,7 @@ impl NbdService {
         self.requests.close(cx);
     }
 
-    /// Makes room for another connection in the handshake: the oldest one is reset.
+    /// Makes room for another connection in the handshake by resetting the oldest one.
     fn make_room(&mut self, cx: &mut Context<'_>) {
         let all = self.connections.iter();
         let negotiating = all.filter_map(|(key, connection)| Some((connection.negotiates()?, key)));
@@ -262,7 +261,7 @@ impl NbdService {
             Stream::Simulated(_) => unreachable!("clients are the kernel's sockets"),
         };
         let Ok(peer) = peer else {
-            // Out of descriptors.
+            // The process is out of descriptors.
             self.requests.shared.connection_ended();
             return;
         };
@@ -340,7 +339,7 @@ impl Service for NbdService {
         while let Some(finished) = self.requests.finished() {
             let key = finished.owner.connection;
             let Some(connection) = self.connections.get_mut(key) else {
-                // The Flush at the end: a connection outlives its requests.
+                // The last Flush: a connection outlives its requests.
                 continue;
             };
             connection.finish(finished);
@@ -363,7 +362,7 @@ impl Service for NbdService {
     }
 
     fn deadline(&self) -> Time {
-        // A request that waits for room is begun when another one is finished.
+        // A request that waits for room begins when another request finishes.
         if !self.started || self.again {
             return Time::ZERO;
         }

@@ -3,13 +3,13 @@
 use super::write_order::WriteOrder;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Connections, the order of writes, and the way in which the server ended.
+/// Connections, the write order, and how the server ended.
 #[derive(Debug, Default)]
 pub(super) struct SharedServer {
-    /// Connections at present.
+    /// Current number of connections.
     pub(super) open: AtomicUsize,
     pub(super) order: WriteOrder,
-    /// The end gave requests up, or could not flush the device.
+    /// The server ended with cancelled requests or a failed flush.
     pub(super) forced: AtomicBool,
 }
 

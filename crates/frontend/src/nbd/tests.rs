@@ -1,4 +1,4 @@
-//! The handshake, byte by byte, and with bytes that no client sends.
+//! The handshake, byte by byte, including bytes that no client sends.
 
 use super::export::Export;
 use super::negotiation::{Encryption, HandshakeStep, Negotiation};
@@ -27,7 +27,7 @@ fn exports() -> Arc<[Export]> {
     .into()
 }
 
-/// A handshake that is past its greeting.
+/// A handshake after its greeting.
 fn greeted() -> Negotiation {
     let mut output = Writer::default();
     let mut negotiation = Negotiation::new(exports(), Encryption::Unavailable, &mut output);
@@ -48,7 +48,7 @@ fn option_bytes(number: u32, data: &[u8]) -> Vec<u8> {
     writer.0
 }
 
-/// The types of the replies to an option, and the step.
+/// The reply types to an option, and the step.
 fn answers(negotiation: &mut Negotiation, number: u32, data: &[u8]) -> (Vec<u32>, HandshakeStep) {
     let mut output = Writer::default();
     let bytes = option_bytes(number, data);
@@ -151,7 +151,7 @@ fn nonsense_closes_the_connection() {
     assert!(steps.len() < 1000, "{}", steps.len());
 }
 
-/// Bytes in pieces of any size have the effect that they have at once.
+/// Splitting the input into pieces must not change its effect.
 #[test]
 fn pieces_make_no_difference() {
     let mut bytes = vec![0, 0, 0, 3];
@@ -191,7 +191,7 @@ fn random_bytes_are_survived() {
         let mut data = vec![0; usize::try_from(random.below(64)).expect("small")];
         random.fill(&mut data);
         if random.chance(1, 2) {
-            // Small numbers are more often lengths that fit.
+            // Small numbers are more often valid lengths.
             data.iter_mut().for_each(|byte| *byte %= 5);
         }
         let mut bytes = option_bytes(number, &data);

@@ -1,7 +1,7 @@
 //! TLS between the socket of a client and the protocol: bytes in, bytes out.
 //!
-//! A client asks for it by an option of the handshake (`STARTTLS`), and begins the handshake anew
-//! within it. Only TLS 1.3 is spoken, and no session is resumed.
+//! A client requests it with the handshake option `STARTTLS`, and then restarts the handshake
+//! inside TLS. Only TLS 1.3 is supported, without session resumption.
 
 use crate::error::FrontendError;
 use crate::limits::NBD_SEALED_BYTES;
@@ -18,36 +18,35 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Data of one record, in bytes: the most that TLS allows. `[RFC 8446 §5.1]`
+/// Maximum data of one record, in bytes. `[RFC 8446 §5.1]`
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// Room for what TLS adds to the records of one send, and for the messages of a handshake.
+/// Room for the TLS overhead of the records in one send, and for handshake messages.
 const OVERHEAD_BYTES: usize = 4096;
 
-/// Encryption of a server, by files of a folder as other NBD servers take them.
+/// Encryption of a server, configured by a directory with the file names of other NBD servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The folder: `server-cert.pem` (the chain), `server-key.pem`, and to verify clients
-    /// `ca-cert.pem` and, where there is one, `ca-crl.pem`.
+    /// The directory: `server-cert.pem` (the chain) and `server-key.pem`; to verify clients,
+    /// `ca-cert.pem` and optionally `ca-crl.pem`.
     pub certificates: PathBuf,
-    /// Serves clients with TLS alone.
+    /// Serves only clients that use TLS.
     pub require: bool,
-    /// Serves clients with a certificate of the authority alone.
+    /// Serves only clients with a certificate of the authority.
     pub verify_peer: bool,
 }
 
 impl TlsOptions {
-    /// Returns true if no client is served that the authority does not know.
+    /// Returns true if only clients with a certificate of the authority are served.
     #[must_use]
     pub const fn knows_clients(&self) -> bool {
         self.require && self.verify_peer
     }
 }
 
-/// Reads the files of the folder.
+/// Loads the files of the directory.
 ///
-/// # Errors
-/// A file that is missing, or that is not as it must be.
+/// # Errors A file is missing or invalid.
 pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
     if options.verify_peer && !options.require {
         let reason = "to verify clients, TLS has to be required: others would be served without it";
@@ -100,7 +99,7 @@ fn wrong(path: &Path, error: &dyn Display) -> FrontendError {
     ))
 }
 
-/// All items of this kind in a file, one at least.
+/// Reads all items of this kind from a file, at least one.
 fn read_all<T: PemObject>(path: &Path) -> Result<Vec<T>, FrontendError> {
     let items = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<T>, _>>);
     let items = items.map_err(|error| wrong(path, &error))?;
@@ -110,30 +109,30 @@ fn read_all<T: PemObject>(path: &Path) -> Result<Vec<T>, FrontendError> {
     Ok(items)
 }
 
-/// Encryption that a server offers.
+/// Encryption offered by a server.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     config: Arc<ServerConfig>,
     log: Arc<LogBudget>,
-    /// Clients must use it.
+    /// Clients must use TLS.
     pub(super) required: bool,
 }
 
 /// Stage of a connection on its way to TLS.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The server has none.
+    /// The server has no TLS.
     Off,
-    /// The client has not asked for it.
+    /// The client has not requested TLS.
     Plain(Tls),
-    /// The answer to the client's question is being sent.
+    /// The reply to the client's request is being sent.
     Beginning(Tls),
-    /// All bytes pass the channel.
+    /// All bytes pass through the channel.
     Running(Box<TlsChannel>),
 }
 
 impl Stage {
-    /// The client asked for TLS.
+    /// Records the client's request for TLS.
     pub(super) fn begin(&mut self) {
         *self = match std::mem::replace(self, Self::Off) {
             Self::Plain(tls) => Self::Beginning(tls),
@@ -141,7 +140,7 @@ impl Stage {
         };
     }
 
-    /// The answer was sent, if one had to be. Returns true if TLS begins.
+    /// Records that the reply was sent, if one was required. Returns true if TLS begins.
     pub(super) fn run(&mut self) -> bool {
         let Self::Beginning(tls) = self else {
             return false;
@@ -151,7 +150,7 @@ impl Stage {
         true
     }
 
-    /// Returns the channel, where all bytes pass it.
+    /// Returns the channel if TLS is running.
     pub(super) fn channel(&self) -> Option<&TlsChannel> {
         match self {
             Self::Running(channel) => Some(channel),
@@ -159,7 +158,7 @@ impl Stage {
         }
     }
 
-    /// The same, to be used.
+    /// Returns the channel, mutable, if TLS is running.
     pub(super) fn channel_mut(&mut self) -> Option<&mut TlsChannel> {
         match self {
             Self::Running(channel) => Some(channel),
@@ -173,18 +172,19 @@ impl Stage {
 pub(super) struct TlsChannel {
     connection: ServerConnection,
     log: Arc<LogBudget>,
-    /// The list that is being encrypted: its next segment, and the bytes of that which are done.
+    /// The list being encrypted, its next segment, and the number of encrypted bytes in that
+    /// segment.
     plain: Option<(Box<SendList>, usize, usize)>,
-    /// Memory of what is sent; `None` while it is.
+    /// Memory of the encrypted output; `None` while it is being sent.
     sealed: Option<Box<SendList>>,
     /// The data of one record.
     record: Vec<u8>,
-    /// Nothing is sent any more.
+    /// Nothing more is sent.
     abandoned: bool,
 }
 
 impl TlsChannel {
-    /// A channel that waits for its client to begin.
+    /// Creates a channel that waits for the client to begin.
     fn new(tls: &Tls) -> Self {
         let connection = ServerConnection::new(Arc::clone(&tls.config));
         let sealed = SendList::with_capacity(NBD_SEALED_BYTES + OVERHEAD_BYTES, 2);
@@ -198,8 +198,8 @@ impl TlsChannel {
         }
     }
 
-    /// Takes bytes from the socket, and appends their plain text to `plain`. Returns false when the
-    /// client has ended its side.
+    /// Decrypts bytes from the socket and appends their plain text to `plain`. Returns false once
+    /// the client has closed its side.
     pub(super) fn open(
         &mut self,
         mut bytes: &[u8],
@@ -226,22 +226,21 @@ impl TlsChannel {
         Ok(true)
     }
 
-    /// Returns true if nothing is sent any more.
+    /// Returns true if nothing more is sent.
     pub(super) const fn is_abandoned(&self) -> bool {
         self.abandoned
     }
 
-    /// Returns true if it can take another list.
+    /// Returns true if it can accept another list.
     pub(super) const fn is_free(&self) -> bool {
         self.plain.is_none()
     }
 
-    /// Encrypts what there is to send, beginning with the rest of an earlier list, as much as one
-    /// send takes; with `last` set, tells the client that nothing follows. Returns `None` where
-    /// there is nothing to send, and while something is being sent.
+    /// Encrypts pending output up to the limit of one send, starting with the remainder of an
+    /// earlier list. With `last`, it also notifies the client that nothing follows. Returns `None`
+    /// if there is nothing to send, or while a send is in flight.
     ///
-    /// # Panics
-    /// With a list where the channel is not [free](Self::is_free).
+    /// # Panics If given a list while the channel is not [free](Self::is_free).
     pub(super) fn seal(
         &mut self,
         list: Option<Box<SendList>>,
@@ -255,7 +254,7 @@ impl TlsChannel {
             return None;
         }
         if last && self.plain.is_none() {
-            // Once: the library knows that it was sent.
+            // Has an effect only once: the library records that it was sent.
             self.connection.send_close_notify();
         }
         let mut sealed = self.sealed.take()?;
@@ -278,7 +277,7 @@ impl TlsChannel {
         Some(sealed)
     }
 
-    /// Encrypts one record. Returns false where there is nothing to encrypt.
+    /// Encrypts one record. Returns false if there is nothing to encrypt.
     fn seal_record(&mut self) -> bool {
         let Some((list, segment, done)) = &mut self.plain else {
             return false;
@@ -312,8 +311,8 @@ impl TlsChannel {
         true
     }
 
-    /// A list that [`seal`](Self::seal) returned was sent. Returns the list that it took, once all
-    /// of that was sent.
+    /// Takes back a list from [`seal`](Self::seal) after it was sent. Returns the plain list once
+    /// all of it was sent.
     pub(super) fn sent(&mut self, mut sealed: Box<SendList>) -> Option<Box<SendList>> {
         sealed.clear();
         self.sealed = Some(sealed);
@@ -322,7 +321,7 @@ impl TlsChannel {
         if all { self.take_back() } else { None }
     }
 
-    /// Sends nothing more. Returns the list that is not sent as a whole.
+    /// Stops sending. Returns the list that was not completely sent.
     pub(super) fn abandon(&mut self) -> Option<Box<SendList>> {
         self.abandoned = true;
         self.take_back()
@@ -332,12 +331,12 @@ impl TlsChannel {
         self.plain.take().map(|(list, ..)| list)
     }
 
-    /// Returns true while the driver has a list.
+    /// Returns true while the driver holds a list.
     pub(super) const fn is_sending(&self) -> bool {
         self.sealed.is_none()
     }
 
-    /// Returns true while something is being sent or has to be.
+    /// Returns true while something is being sent or remains to be sent.
     pub(super) fn is_busy(&self) -> bool {
         let has_to_send = self.plain.is_some() || self.connection.wants_write();
         self.is_sending() || (has_to_send && !self.abandoned)
@@ -351,7 +350,7 @@ fn segment_bytes(segment: &Segment) -> usize {
     }
 }
 
-/// Writes into what room a list has left.
+/// Writes into the remaining room of a list.
 struct Room<'a>(&'a mut SendList);
 
 impl io::Write for Room<'_> {

@@ -1,10 +1,10 @@
 //! The order of overlapping writes of different connections.
 //!
-//! A client that loses a connection repeats its writes on another one, and the protocol does not say
-//! which connection takes the place of which. So a write waits for overlapping writes that came before
-//! it by another connection, of whichever core and class, until the device has answered them: no
-//! write lands after one that was acknowledged later. Overlapping writes of one connection are its
-//! client's to order.
+//! A client that loses a connection repeats its writes on another one, and the protocol does not
+//! identify which connection replaces which. So a write waits until the device has completed all
+//! earlier overlapping writes of other connections, on any core and in any class: no write lands
+//! after one that was acknowledged later. The client itself orders overlapping writes of one
+//! connection.
 
 use super::message::Message;
 use super::peer::Peer;
@@ -12,8 +12,8 @@ use reactor::MailboxSender;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The longest write of each size class, in bytes: an overlapping write of a class begins at most
-/// this far before a range.
+/// Maximum write length of each size class, in bytes: an overlapping write of a class begins at
+/// most this far before a range.
 const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, u64::MAX];
 
 /// The place of a write in the order.
@@ -26,13 +26,13 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Its number in the order.
+    /// The write's number in the order.
     pub(super) const fn number(self) -> u64 {
         self.number
     }
 }
 
-/// A range of bytes that a connection writes.
+/// A byte range that a connection writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteRange {
     pub(super) start: u64,
@@ -59,22 +59,22 @@ struct Writes {
     last_connection: u64,
     /// By size class: writes in the device or waiting, by start and ticket.
     entered: [BTreeMap<(u64, u64), WriteRange>; LENGTHS.len()],
-    /// Those that wait, by ticket.
+    /// Waiting writes, by ticket.
     waiting: BTreeMap<u64, Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     range: WriteRange,
-    /// Earlier writes that it waits for.
+    /// Number of earlier writes that it waits for.
     conflicts: usize,
     core: usize,
 }
 
 impl WriteOrder {
-    /// Sets the ways to the cores, before the first client.
+    /// Sets the senders to the cores, before the first client.
     pub(super) fn set_cores(&self, cores: Vec<MailboxSender<Message>>) {
-        // Once for each server.
+        // Called once per server.
         let _ = self.cores.set(cores);
     }
 
@@ -85,11 +85,11 @@ impl WriteOrder {
         writes.last_connection
     }
 
-    /// Enters a write, which `core` carries out. Returns its ticket, and true if it may begin; if not,
-    /// the core receives [`Message::Begin`] when it may.
+    /// Registers a write that `core` executes. Returns its ticket, and true if it may begin;
+    /// otherwise the core receives [`Message::Begin`] when it may.
     ///
-    /// `peer` is given for a write that has waited to be read: returns `None` if the client has closed
-    /// the connection, since it may have repeated the write on another one.
+    /// `peer` is given for a write that has waited to be read. Returns `None` if the client has
+    /// closed the connection, because it may have repeated the write on another one.
     pub(super) fn enter(
         &self,
         range: WriteRange,
@@ -97,21 +97,21 @@ impl WriteOrder {
         peer: Option<&Peer>,
     ) -> Option<(Ticket, bool)> {
         let mut writes = self.lock();
-        // Under the lock, so that a repetition comes later in the order than a write that passes.
+        // Under the lock, so that a repetition is ordered after a write that passes this check.
         if writes.last_connection > 1 && peer.is_some_and(Peer::has_closed) {
             return None;
         }
         Some(writes.enter(range, core))
     }
 
-    /// Removes a write of `core` that has ended. Calls `begin` with the ticket of each write of that
-    /// core that waited for it and may begin now.
+    /// Removes an ended write of `core`. Calls `begin` with the ticket of each write of that core
+    /// that waited for it and may begin now.
     pub(super) fn leave(&self, ticket: Ticket, core: usize, mut begin: impl FnMut(u64)) {
         self.lock().leave(ticket, |number, other| {
             if other == core {
                 begin(number);
             } else if let Some(sender) = self.cores.get().and_then(|cores| cores.get(other)) {
-                // One for each write that waits.
+                // At most one message per waiting write.
                 sender.send_always(Message::Begin(number));
             }
         });
@@ -123,7 +123,7 @@ impl WriteOrder {
 }
 
 impl Writes {
-    /// Enters a write. Returns its ticket, and true if it may begin.
+    /// Registers a write. Returns its ticket, and true if it may begin.
     fn enter(&mut self, range: WriteRange, core: usize) -> (Ticket, bool) {
         self.last_ticket += 1;
         let number = self.last_ticket;
@@ -156,12 +156,12 @@ impl Writes {
         (ticket, conflicts == 0)
     }
 
-    /// Removes a write. Calls `begin` with ticket and core of each one that may begin now.
+    /// Removes a write. Calls `begin` with ticket and core of each write that may begin now.
     fn leave(&mut self, ticket: Ticket, mut begin: impl FnMut(u64, usize)) {
         let place = (ticket.start, ticket.number);
         let gone = self.entered[ticket.length].remove(&place);
         let gone = gone.expect("a write leaves once");
-        // It may have ended without having begun.
+        // It may have ended before it began.
         self.waiting.remove(&ticket.number);
         self.waiting.retain(|&number, waiting| {
             if number < ticket.number || !waiting.range.conflicts_with(&gone) {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// The rule itself: a write waits for every earlier one that conflicts with it.
+    /// The rule itself: a write waits for every earlier write that conflicts with it.
     #[derive(Default)]
     struct Model(Vec<(Ticket, WriteRange, bool)>);
 
@@ -192,7 +192,7 @@ mod tests {
             !earlier.any(|(_, other, _)| range.conflicts_with(other))
         }
 
-        /// The writes that may begin and have not.
+        /// Returns the writes that may begin and have not.
         fn begin(&mut self) -> Vec<u64> {
             let all = 0..self.0.len();
             let begun = all.filter(|&index| !self.0[index].2 && self.may_begin(index));
@@ -210,7 +210,7 @@ mod tests {
             let (mut writes, mut model) = (Writes::default(), Model::default());
             for _ in 0..200 {
                 if random.chance(1, 2) {
-                    // Of each size class, at its bounds as well.
+                    // From each size class, including its bounds.
                     let length = [1, 4 << 10, (4 << 10) + 1, 64 << 10, 1 << 20, 5 << 20];
                     let length = length[usize::try_from(random.below(6)).expect("small")];
                     let start = random.below(64) << 16;
@@ -224,7 +224,7 @@ mod tests {
                     assert_eq!(model.begin().len(), usize::from(begins), "seed {seed}");
                     waited += usize::from(!begins);
                 } else if !model.0.is_empty() {
-                    // Also one that waits, as where its core ends.
+                    // Includes waiting writes, as when their core ends.
                     let index = random.below(model.0.len() as u64);
                     let (ticket, ..) = model.0.remove(usize::try_from(index).expect("small"));
                     let mut begun = Vec::new();

@@ -1,6 +1,6 @@
 //! Structures and numbers of the kernel's ublk driver. `[linux/ublk_cmd.h]`
 //!
-//! All of them have the machine's byte order. Nothing here touches the kernel.
+//! All are in the machine's byte order. Nothing here calls the kernel.
 #![expect(
     clippy::host_endian_bytes,
     reason = "the kernel's structures have this machine's order"
@@ -11,35 +11,35 @@ use block::{Geometry, Operation};
 /// Bytes of a sector, the unit of the driver's ranges.
 const SECTOR_BYTES: u32 = 512;
 
-/// Bytes of a control command, without the padding of its entry.
+/// Bytes of a control command, without the entry's padding.
 const CONTROL_BYTES: u32 = 32;
 
 /// A command to `/dev/ublk-control`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
-    /// Makes a device; the kernel fills its number and limits in.
+    /// Creates a device; the kernel sets its number and limits.
     AddDevice,
     /// Removes a device once its character device is closed.
     DeleteDevice,
-    /// Makes the block device, once all tags of all queues wait for requests.
+    /// Creates the block device, once all tags of all queues wait for requests.
     StartDevice,
-    /// Removes the block device, and then ends the commands that the device holds.
+    /// Removes the block device, and then ends the commands of all tags.
     StopDevice,
     SetParameters,
     GetParameters,
     GetDeviceInfo,
-    /// Gets a device ready for another process than the one that has died.
+    /// Prepares a device whose process has ended for another process.
     StartRecovery,
-    /// Gives that process the requests, once all tags of all queues wait for them.
+    /// Passes the requests to that process, once all tags of all queues wait for them.
     EndRecovery,
-    /// Reads the features that the kernel has.
+    /// Reads the kernel's features.
     GetFeatures,
     /// Changes the size of a device that has [`features::UPDATE_SIZE`].
     UpdateSize,
 }
 
 impl Control {
-    /// Returns the direction and the number of the command's code, and its name.
+    /// Returns the direction, the number and the name of the command.
     const fn row(self) -> (u32, u32, &'static str) {
         const READ: u32 = 2;
         const READ_WRITE: u32 = 3;
@@ -58,7 +58,7 @@ impl Control {
         }
     }
 
-    /// Returns the command's code, as the machines with the generic layout of such codes have it.
+    /// Returns the command's `ioctl` code, in the generic encoding that most architectures use.
     pub(super) const fn code(self) -> u32 {
         let (direction, number, _) = self.row();
         direction << 30 | CONTROL_BYTES << 16 | (b'u' as u32) << 8 | number
@@ -70,8 +70,8 @@ impl Control {
     }
 }
 
-/// Returns the bytes of a control command (`struct ublksrv_ctrl_cmd`) for no queue in particular,
-/// with the address of a buffer and one number.
+/// Returns the bytes of a control command (`struct ublksrv_ctrl_cmd`) that refers to no queue, with
+/// the address and length of a buffer and one number.
 pub(super) fn control_command(id: u32, (address, len): (u64, u16), data: u64) -> [u8; 80] {
     let mut bytes = [0; 80];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -85,17 +85,18 @@ pub(super) fn control_command(id: u32, (address, len): (u64, u16), data: u64) ->
 
 /// Features of a device or of the kernel.
 pub(super) mod features {
-    /// Requests wait while the process that serves them is gone (`UBLK_F_USER_RECOVERY`).
+    /// Requests wait after their server process has ended (`UBLK_F_USER_RECOVERY`).
     pub(in super::super) const USER_RECOVERY: u64 = 1 << 3;
-    /// Those that it had taken go to the next one (`UBLK_F_USER_RECOVERY_REISSUE`).
+    /// Requests that the ended process had taken are reissued to the next one
+    /// (`UBLK_F_USER_RECOVERY_REISSUE`).
     pub(in super::super) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
-    /// Commands have codes as `ioctl` has them (`UBLK_F_CMD_IOCTL_ENCODE`).
+    /// Command codes use the `ioctl` encoding (`UBLK_F_CMD_IOCTL_ENCODE`).
     pub(in super::super) const IOCTL_ENCODE: u64 = 1 << 6;
     /// Data is read from and written to the character device (`UBLK_F_USER_COPY`).
     pub(in super::super) const USER_COPY: u64 = 1 << 7;
     /// The size can be changed (`UBLK_F_UPDATE_SIZE`).
     pub(in super::super) const UPDATE_SIZE: u64 = 1 << 10;
-    /// Those without which nothing is served.
+    /// Required features.
     pub(in super::super) const NEEDED: u64 =
         USER_RECOVERY | USER_RECOVERY_REISSUE | IOCTL_ENCODE | USER_COPY;
 }
@@ -103,13 +104,13 @@ pub(super) mod features {
 /// The state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeviceState {
-    /// It has no block device.
+    /// Without a block device.
     Dead,
-    /// Its block device is served.
+    /// The block device is being served.
     Live,
-    /// The process that served it is gone, and requests wait for another one.
+    /// Its server process has ended, and requests wait for another one.
     Quiesced,
-    /// Another state of later kernels.
+    /// Another state, of later kernels.
     Other(u16),
 }
 
@@ -120,24 +121,24 @@ pub(super) const DEVICE_INFO_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceInfo {
     pub(super) queues: u16,
-    /// Tags of each queue.
+    /// Number of tags of each queue.
     pub(super) depth: u16,
     pub(super) state: DeviceState,
-    /// The most bytes of a request's data.
+    /// Maximum data bytes of a request.
     pub(super) request_bytes: u32,
-    /// The N of `/dev/ublkbN`; [`ANY_ID`] lets the kernel choose.
+    /// The N of `/dev/ublkbN`; [`ANY_ID`]: chosen by the kernel.
     pub(super) id: u32,
-    /// The process that serves it, or served it; −1 before the first one does.
+    /// The process that serves it, or last served it; −1 before the first one.
     pub(super) process: i32,
     /// [`features`] of the device.
     pub(super) flags: u64,
-    /// Half of the volume's identity, and the [mark](crate::cache_life::mark) of the life of the
-    /// device's caches when it was made. The kernel keeps both for servers (`ublksrv_flags`).
+    /// Half of the volume's identity, and the [mark](crate::cache_life::mark) of the device's cache
+    /// life at creation. The kernel stores both for servers (`ublksrv_flags`).
     pub(super) identity: u32,
     pub(super) life: u32,
 }
 
-/// The number of a device that the kernel is to choose.
+/// Device number that makes the kernel choose one.
 pub(super) const ANY_ID: u32 = u32::MAX;
 
 impl DeviceInfo {
@@ -176,7 +177,7 @@ impl DeviceInfo {
     }
 }
 
-/// Bytes of [`Parameters`] (`struct ublk_params` up to its part about discards).
+/// Bytes of [`Parameters`] (`struct ublk_params` up to and including its discard part).
 pub(super) const PARAMETER_BYTES: usize = 60;
 
 /// Properties of the block device.
@@ -184,10 +185,9 @@ pub(super) const PARAMETER_BYTES: usize = 60;
 pub(super) struct Parameters {
     pub(super) geometry: Geometry,
     pub(super) read_only: bool,
-    /// Bytes that are best read and written together, a power of two; less than a block for no
-    /// preference.
+    /// Optimal I/O size in bytes, a power of two; less than a block for no preference.
     pub(super) preferred_bytes: u32,
-    /// The most bytes of a request's data.
+    /// Maximum data bytes of a request.
     pub(super) request_bytes: u32,
     pub(super) takes_discards: bool,
     pub(super) takes_zeroes: bool,
@@ -200,8 +200,8 @@ const ATTRIBUTE_VOLATILE_CACHE: u32 = 1 << 2;
 const ATTRIBUTE_FUA: u32 = 1 << 3;
 
 impl Parameters {
-    /// Returns the kernel's structure. A logical block is a physical one; the device has a write
-    /// cache and FUA. A read-only one takes neither discards nor zeroes.
+    /// Returns the kernel's structure. The physical block size is the logical one; the device has a
+    /// write cache and FUA. A read-only device accepts neither discard nor write zeroes.
     pub(super) fn to_bytes(self) -> [u8; PARAMETER_BYTES] {
         let mut bytes = [0; PARAMETER_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -217,14 +217,14 @@ impl Parameters {
         put(0, &len.to_ne_bytes());
         put(4, &types.to_ne_bytes());
         put(8, &attributes.to_ne_bytes());
-        // Logical and physical block, best and smallest request, as powers of two.
+        // Logical block, physical block, optimal and minimum I/O size, as powers of two.
         put(12, &[shift(block), shift(block)]);
         put(14, &[shift(self.preferred_bytes.max(block)), shift(block)]);
         put(16, &(self.request_bytes / SECTOR_BYTES).to_ne_bytes());
         put(24, &sectors(self.geometry).to_ne_bytes());
         if !self.read_only {
             let most = |takes: bool| if takes { RANGE_SECTORS_MAX } else { 0 };
-            // Granularity; the most sectors of a discard, and of zeroes; one range each.
+            // Granularity; maximum sectors of a discard and of write zeroes; one range each.
             put(44, &block.to_ne_bytes());
             put(48, &most(self.takes_discards).to_ne_bytes());
             put(52, &most(self.takes_zeroes).to_ne_bytes());
@@ -233,7 +233,7 @@ impl Parameters {
         bytes
     }
 
-    /// Reads what the device was made with; `None` where the block size makes no sense.
+    /// Parses the parameters of an existing device; `None` if the block size is invalid.
     pub(super) fn from_bytes(bytes: &[u8; PARAMETER_BYTES]) -> Option<Self> {
         let block_bytes = 1u32.checked_shl(bytes[12].into())?;
         let block_sectors = u64::from(block_bytes / SECTOR_BYTES);
@@ -251,7 +251,7 @@ impl Parameters {
     }
 }
 
-/// The most sectors of a discard or of zeroes: 2 GiB, in whole blocks of 4 KiB.
+/// Maximum sectors of a discard or write-zeroes request: 2 GiB, in whole blocks of 4 KiB.
 const RANGE_SECTORS_MAX: u32 = 1 << 22;
 
 /// Returns the size of a device in sectors.
@@ -259,13 +259,14 @@ pub(super) fn sectors(geometry: Geometry) -> u64 {
     geometry.bytes() / u64::from(SECTOR_BYTES)
 }
 
-/// Bytes of the description of a request (`struct ublksrv_io_desc`).
+/// Bytes of a request's descriptor (`struct ublksrv_io_desc`).
 pub(super) const DESCRIPTOR_BYTES: usize = 24;
 
-/// Bytes of the descriptions of the largest queue, by which the queues' lie apart.
+/// Distance in bytes between the descriptors of successive queues: the size of the largest queue's
+/// descriptors.
 pub(super) const DESCRIPTORS_STRIDE: u64 = 4096 * DESCRIPTOR_BYTES as u64;
 
-/// A request of the kernel's.
+/// A request from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) operation: Operation,
@@ -276,7 +277,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads the description of a request; `None` for an operation that is not served.
+    /// Parses a request's descriptor; `None` for an unsupported operation.
     pub(super) fn parse(bytes: &[u8; DESCRIPTOR_BYTES]) -> Option<Self> {
         const FUA: u32 = 1 << 13;
         const NO_UNMAP: u32 = 1 << 15;
@@ -306,7 +307,7 @@ impl Request {
         })
     }
 
-    /// Bytes of data that go along with the request.
+    /// Bytes of data transferred with the request.
     pub(super) const fn data_bytes(&self) -> u64 {
         if self.operation.has_data() {
             self.bytes
@@ -316,8 +317,8 @@ impl Request {
     }
 }
 
-/// Returns the place of a request's data in the character device: `at` bytes from its start, which
-/// are less than 32 MiB.
+/// Returns the offset of a request's data in the character device: `at` bytes from its start, less
+/// than 32 MiB.
 pub(super) const fn data_offset(queue: u16, tag: u16, at: u64) -> u64 {
     const START: u64 = 0x8000_0000;
     START + ((queue as u64) << 41 | (tag as u64) << 25 | at)
@@ -422,7 +423,7 @@ mod tests {
 
     #[test]
     fn numbers_are_where_the_kernel_has_them() {
-        // As the C library's header files make them.
+        // The values of the C library's header files.
         assert_eq!(Control::AddDevice.code(), 0xC020_7504);
         assert_eq!(Control::GetFeatures.code(), 0x8020_7513);
         let info = DeviceInfo {

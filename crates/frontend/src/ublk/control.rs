@@ -1,4 +1,4 @@
-//! Commands to `/dev/ublk-control`, on a small ring of their own: the kernel takes them only in
+//! Commands to `/dev/ublk-control`, on a small separate ring: the kernel accepts them only in
 //! entries of 128 bytes.
 #![allow(unsafe_code)] // The kernel reads and writes a buffer that an entry names.
 
@@ -10,19 +10,19 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-/// The character device that makes and removes devices.
+/// The character device that creates and removes devices.
 const CONTROL: &str = "/dev/ublk-control";
 
-/// Bytes of the largest buffer of a command.
+/// Bytes of the largest command buffer.
 const BUFFER_BYTES: usize = 64;
 
 /// The kernel's ublk driver.
 pub(super) struct Driver {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     control: File,
-    /// The command that was begun and has not completed.
+    /// The command that has begun and not completed.
     pending: Option<abi::Control>,
-    /// Memory of the commands. The kernel has its address while one is pending.
+    /// Buffer of the commands. The kernel holds its address while a command is pending.
     buffer: Box<[u8; BUFFER_BYTES]>,
 }
 
@@ -56,13 +56,13 @@ impl Driver {
         }
     }
 
-    /// Makes a device; returns it with the number and the limits that the kernel gave it.
+    /// Creates a device; returns it with the number and limits assigned by the kernel.
     pub(super) fn add(&mut self, info: DeviceInfo) -> io::Result<DeviceInfo> {
         let bytes = self.exchange(abi::Control::AddDevice, info.id, &info.to_bytes())?;
         Ok(DeviceInfo::from_bytes(&bytes))
     }
 
-    /// Returns a device; `None` where there is none with this number.
+    /// Returns a device; `None` if no device has this number.
     pub(super) fn info(&mut self, id: u32) -> io::Result<Option<DeviceInfo>> {
         let empty = [0; DEVICE_INFO_BYTES];
         match self.exchange(abi::Control::GetDeviceInfo, id, &empty) {
@@ -78,7 +78,7 @@ impl Driver {
     }
 
     pub(super) fn parameters(&mut self, id: u32) -> io::Result<Parameters> {
-        // The length of the structure, as the kernel wants it to be given.
+        // The kernel requires the structure's length in its first field.
         let mut bytes = [0; PARAMETER_BYTES];
         bytes[0] = u8::try_from(PARAMETER_BYTES).expect("less than 256");
         #[cfg(target_endian = "big")]
@@ -88,7 +88,7 @@ impl Driver {
         parameters.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// Carries out a command with a buffer of `N` bytes, and returns the buffer's content then.
+    /// Executes a command with a buffer of `N` bytes, and returns the buffer's content afterwards.
     fn exchange<const N: usize>(
         &mut self,
         command: abi::Control,
@@ -106,19 +106,19 @@ impl Driver {
         Ok(answer)
     }
 
-    /// Carries out a command without a buffer.
+    /// Executes a command without a buffer.
     pub(super) fn execute(&mut self, command: abi::Control, id: u32, data: u64) -> io::Result<()> {
         self.begin(command, id, data)?;
         self.wait()
     }
 
-    /// Begins a command without a buffer; the next call must [wait](Self::wait_until) for it.
+    /// Begins a command without a buffer; the next call must be [`wait_until`](Self::wait_until).
     pub(super) fn begin(&mut self, command: abi::Control, id: u32, data: u64) -> io::Result<()> {
         self.push(command, abi::control_command(id, (0, 0), data))
     }
 
-    /// Begins a command without a buffer, unless that very one is under way already. One that is under
-    /// way instead is left to the kernel, with its ring.
+    /// Begins a command without a buffer, unless the same command is already pending. A different
+    /// pending command is abandoned together with its ring and buffer.
     pub(super) fn begin_anew(&mut self, command: abi::Control, id: u32) -> io::Result<()> {
         match self.pending {
             Some(pending) if pending == command => return Ok(()),
@@ -132,11 +132,11 @@ impl Driver {
         self.begin(command, id, 0)
     }
 
-    /// Leaves the buffer to the command that is pending.
+    /// Abandons the buffer to the pending command.
     fn leave_buffer(&mut self) {
         if self.pending.take().is_some() {
             let buffer = Box::new([0; BUFFER_BYTES]);
-            // The kernel may have its address still.
+            // The kernel may still hold its address.
             Box::leak(std::mem::replace(&mut self.buffer, buffer));
         }
     }
@@ -161,10 +161,9 @@ impl Driver {
         }
     }
 
-    /// Waits for the command that was begun; `None` where it has not completed by `end`.
+    /// Waits for the pending command; `None` if it has not completed by `end`.
     ///
-    /// # Errors
-    /// The outer one is the ring's, the inner one the command's.
+    /// # Errors The outer error is the ring's, the inner one the command's.
     pub(super) fn wait_until(&mut self, end: Instant) -> io::Result<Option<io::Result<()>>> {
         loop {
             if let Some(entry) = self.ring.completion().next() {
@@ -191,12 +190,12 @@ impl Driver {
     }
 }
 
-/// Returns true if an error says that there is no device with the number.
+/// Returns true if the error means that no device has the number.
 pub(super) fn is_no_device(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }
 
-/// Returns true if a wait ended early or in time, and may go on.
+/// Returns true if a wait was interrupted or timed out, and may be repeated.
 fn is_interruption(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let number = error.raw_os_error();

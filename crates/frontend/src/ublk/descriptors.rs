@@ -1,4 +1,4 @@
-//! The descriptions of a queue's requests, which the kernel writes into memory that it shares.
+//! The descriptors of a queue's requests, which the kernel writes into shared memory.
 #![allow(unsafe_code)] // A mapping that the kernel writes to.
 
 use super::abi::{DESCRIPTOR_BYTES, DESCRIPTORS_STRIDE};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 
-/// The descriptions of one queue, by tag.
+/// The descriptors of one queue, indexed by tag.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     start: NonNull<[u8; DESCRIPTOR_BYTES]>,
@@ -18,7 +18,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Maps the descriptions of a queue with `depth` tags of a device, `/dev/ublkcN`.
+    /// Maps the descriptors of a queue with `depth` tags of a device, `/dev/ublkcN`.
     pub(super) fn map(device: &File, queue: u16, depth: u16) -> io::Result<Self> {
         let bytes = usize::from(depth) * DESCRIPTOR_BYTES;
         let mapped_bytes = bytes.next_multiple_of(rustix::param::page_size());

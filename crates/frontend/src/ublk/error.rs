@@ -3,10 +3,10 @@
 use crate::FrontendError;
 use std::io;
 
-/// The reason for which a device could not be attached as a block device, or detached.
+/// Why a device could not be attached as a block device, or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum UblkError {
-    /// The kernel's driver is not there.
+    /// The kernel's ublk driver is not loaded.
     #[error(
         "/dev/ublk-control does not exist; load the kernel module (modprobe ublk_drv; needs Linux \
          6.5 or later, and on some systems a package such as linux-modules-extra)"
@@ -18,7 +18,7 @@ pub enum UblkError {
     /// The control device cannot be opened for another reason.
     #[error("cannot open /dev/ublk-control: {0}")]
     Control(io::Error),
-    /// The ring for control commands cannot be made.
+    /// The ring for control commands cannot be created.
     #[error("io_uring: {0}; check `sysctl kernel.io_uring_disabled` (0 allows it)")]
     Ring(io::Error),
     /// The driver lacks a feature.
@@ -52,7 +52,7 @@ pub enum UblkError {
         command: &'static str,
         /// Number of the device.
         id: u32,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The character device cannot be used.
@@ -60,7 +60,7 @@ pub enum UblkError {
     Device {
         /// Its path.
         path: String,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The block device is open.
@@ -68,10 +68,10 @@ pub enum UblkError {
     InUse {
         /// Path of the block device.
         path: String,
-        /// The user, as far as it can be found.
+        /// The user, if it can be identified.
         user: String,
     },
-    /// The files of other processes cannot be looked at.
+    /// The process may not inspect the open files of other processes.
     #[error(
         "{path} may be in use: without CAP_SYS_PTRACE its users are unknown; close it in all \
          processes, then detach it with --force"
@@ -80,7 +80,7 @@ pub enum UblkError {
         /// Path of the block device.
         path: String,
     },
-    /// Reasons that other front ends have, too.
+    /// An error common to all front ends.
     #[error(transparent)]
     Frontend(#[from] FrontendError),
 }

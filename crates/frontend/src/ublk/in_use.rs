@@ -5,34 +5,34 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The use of a block device.
+/// Whether a block device is in use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// There is none.
+    /// Not in use.
     None,
-    /// Use by this user, in words.
+    /// In use by this user, as text.
     By(String),
-    /// This process may not look at the files of all processes, and in those that it may look at there
-    /// is none.
+    /// This process may not inspect the files of all processes, and those that it may inspect do
+    /// not use the device.
     Unknown,
 }
 
-/// Files that are kept open for the search, which opens two folders at a time: a process that has no
-/// descriptor left can look all the same, and end.
+/// Files kept open as a reserve of descriptors for the search, which opens two directories at a
+/// time: it then also works when the process is out of descriptors, and the server can end.
 #[derive(Debug)]
 pub(super) struct Spare([Option<File>; 2]);
 
 impl Spare {
-    /// Takes the descriptors.
+    /// Opens the reserve.
     ///
     /// # Errors
-    /// When there are too few.
+    /// The process is out of descriptors.
     pub(super) fn take() -> io::Result<Self> {
         let null = || File::open("/dev/null").map(Some);
         Ok(Self([null()?, null()?]))
     }
 
-    /// [Looks](look) with the descriptors free; they are taken again, as far as there are some.
+    /// [Searches](look) with the reserve closed, and reopens it if enough descriptors are free.
     pub(super) fn look(&mut self, name: &str) -> Use {
         self.0 = [None, None];
         let found = look(name);
@@ -43,11 +43,11 @@ impl Spare {
     }
 }
 
-/// Looks for users of the block device `name`, such as "ublkb0", or of one of its partitions: file
-/// systems, swap, devices on top of it, and processes that have it open.
+/// Searches for users of the block device `name`, such as "ublkb0", or of one of its partitions:
+/// file systems, swap, stacked devices, and processes that have it open.
 ///
-/// The device is opened exclusively at the very end, which finds file systems of other namespaces of
-/// mounts. That keeps others from mounting it meanwhile, so this is for a device that is removed next.
+/// Finally opens the device exclusively, which detects file systems of other mount namespaces.
+/// Meanwhile nobody else can mount it, so use this only for a device that is about to be removed.
 fn look(name: &str) -> Use {
     let parts = Partitions::of(name);
     if let Some(holder) = parts.holder() {
@@ -57,7 +57,7 @@ fn look(name: &str) -> Use {
         Use::None => {}
         found => return found,
     }
-    // Without being open for reading it need not be readable, and no process writes to it by this.
+    // Opened write-only: this requires no read permission on the device, and writes nothing.
     let path = Path::new("/dev").join(name);
     match rustix::fs::open(&path, OFlags::RDONLY | OFlags::EXCL, Mode::empty()) {
         Err(rustix::io::Errno::BUSY) => {
@@ -70,14 +70,14 @@ fn look(name: &str) -> Use {
 /// A block device and its partitions.
 #[derive(Debug)]
 pub(super) struct Partitions {
-    /// The folders in which the kernel describes them.
+    /// Their directories in sysfs.
     folders: Vec<PathBuf>,
     /// Their device numbers.
     numbers: Vec<u64>,
 }
 
 impl Partitions {
-    /// The parts of the block device `name`; none where it is not there.
+    /// Returns the block device `name` with its partitions; none if it does not exist.
     pub(super) fn of(name: &str) -> Self {
         let folder = Path::new("/sys/block").join(name);
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -88,8 +88,8 @@ impl Partitions {
         Self { folders, numbers }
     }
 
-    /// Returns a file system, swap or a device on top, in words, as far as the kernel lists them for
-    /// this process. Opens nothing of the device, and takes microseconds.
+    /// Returns a file system, swap space or stacked device that the kernel lists for this process,
+    /// as text. Does not open the device; takes microseconds.
     pub(super) fn holder(&self) -> Option<String> {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let holders = self.folders.iter().find_map(|folder| {
@@ -102,13 +102,13 @@ impl Partitions {
             .or_else(|| self.swap_in(&text("/proc/swaps")))
     }
 
-    /// Returns a mount of one of them. `[proc_pid_mountinfo(5)]`
+    /// Returns a mount of one of the devices. `[proc_pid_mountinfo(5)]`
     fn mount_in(&self, mounts: &str) -> Option<String> {
         let mount = mounts.lines().find(|line| {
             let number = line.split(' ').nth(2);
             let (_, source) = line.split_once(" - ").unwrap_or_default();
             let source = source.split(' ').nth(1);
-            // Some file systems have a number of their own.
+            // Some file systems use a device number of their own.
             number.is_some_and(|number| self.has_number(number))
                 || source.is_some_and(|source| self.has_path(source))
         });
@@ -116,14 +116,14 @@ impl Partitions {
         Some(format!("the file system at {at}"))
     }
 
-    /// Returns the swap space on one of them. `[proc_swaps(5)]`
+    /// Returns the swap space on one of the devices. `[proc_swaps(5)]`
     fn swap_in(&self, swaps: &str) -> Option<String> {
         let mut paths = swaps.lines().filter_map(|line| line.split(' ').next());
         let path = paths.find(|path| self.has_path(path))?;
         Some(format!("swap at {path}"))
     }
 
-    /// Returns true if one of them has a number, as "major:minor".
+    /// Returns true if one of the devices has this number, given as "major:minor".
     fn has_number(&self, text: &str) -> bool {
         let mut numbers = self.numbers.iter();
         numbers.any(|&number| text == format!("{}:{}", major(number), minor(number)))
@@ -135,7 +135,7 @@ impl Partitions {
         paths.any(|device| device == Path::new(path))
     }
 
-    /// Looks for a process that has one of them open.
+    /// Searches for a process that has one of the devices open.
     fn process(&self) -> Use {
         let Ok(processes) = fs::read_dir("/proc") else {
             return Use::Unknown;
@@ -157,15 +157,15 @@ impl Partitions {
     }
 }
 
-/// Returns true if one of a process's open files is one of these block devices.
+/// Returns true if the process has one of these block devices open.
 ///
 /// # Errors
-/// Where this process may not look at them.
+/// This process may not inspect the files.
 fn has_open(files: &Path, devices: &[u64]) -> io::Result<bool> {
     for file in unless_gone(fs::read_dir(files))?.into_iter().flatten() {
         let path = file?.path();
         let target = unless_gone(fs::read_link(&path))?;
-        // A file elsewhere may be of a file system that does not answer.
+        // A file elsewhere may be on a file system that does not respond.
         let is_device = target.is_some_and(|target| target.starts_with("/dev"));
         let is_one = is_device
             && stat(&path).is_ok_and(|found| {
@@ -179,7 +179,7 @@ fn has_open(files: &Path, devices: &[u64]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Returns `None` for what is not there any more: a file that was closed, a process that has ended.
+/// Returns `None` if the object no longer exists: a closed file, or an ended process.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -188,7 +188,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Returns the number of the block device that is described in a folder.
+/// Returns the device number from a sysfs directory.
 fn number(folder: &Path) -> Option<u64> {
     let text = fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
@@ -251,11 +251,11 @@ mod tests {
         assert_eq!(parts().swap_in("/dev/sda2 partition 1 0 -2"), None);
     }
 
-    /// A process of which the open files may not be looked at counted as one without the device, and
-    /// the device was removed under it.
+    /// A process whose open files may not be inspected must not count as one without the device:
+    /// the device could be removed while it is in use.
     #[test]
     fn files_that_may_not_be_looked_at_are_not_taken_for_others() {
-        // Of this thread alone.
+        // Applies to this thread only.
         let look = std::thread::spawn(|| {
             let none = CapabilitySet::empty();
             let dropped = set_capabilities(
@@ -271,7 +271,7 @@ mod tests {
             (has_open(first, &[]), parts().process())
         });
         let (first, all) = look.join().expect("it does not panic");
-        // The first process may be no more than this one.
+        // The first process may be this one.
         assert!(first.is_ok() || all != Use::None);
         let of_kind = |kind: io::ErrorKind| unless_gone::<()>(Err(kind.into()));
         of_kind(io::ErrorKind::PermissionDenied).expect_err("it is there");

@@ -1,12 +1,12 @@
 //! The ublk front end: a block device of this machine's own kernel, `/dev/ublkbN`.
 //!
-//! The kernel's driver (`ublk_drv`) hands the requests of the block device to the threads of the
-//! cores, one queue or several to each, through the rings that they have anyway. Data is copied once,
-//! between the pages of a request and the buffers of the device (`UBLK_F_USER_COPY`). Control
-//! commands come from the thread that owns the server.
+//! The kernel's driver (`ublk_drv`) passes the block device's requests to the core threads, one or
+//! more queues each, through their existing rings. Data is copied once, between the pages of a
+//! request and the buffers of the device (`UBLK_F_USER_COPY`). The thread that owns the server
+//! sends the control commands.
 //!
-//! A device outlives its server where that is killed: its requests wait, and the next server with
-//! its number carries them out, those included that the killed one had begun. The kernel is trusted.
+//! A device outlives a killed server: its requests wait, and the next server with its number
+//! executes them, including those that the killed server had begun. The kernel is trusted.
 
 mod abi;
 mod control;
@@ -51,31 +51,31 @@ use switch::{Class, PerClass};
 /// Options of a server.
 #[derive(Clone, Debug)]
 pub struct UblkOptions {
-    /// The N of `/dev/ublkbN`, also of a device that a killed server left behind; `None` takes a free
-    /// one.
+    /// The N of `/dev/ublkbN`, which may be that of a device left by a killed server; `None` for a
+    /// free number.
     pub id: Option<u32>,
-    /// Identity of the volume, of which a device that a killed server left behind has to share the
-    /// lower 32 bits.
+    /// Identity of the volume. Its lower 32 bits must match those of a device left by a killed
+    /// server.
     pub identity: u64,
-    /// The volume is lost with this process, so that no other server can go on with the block device.
+    /// The volume is lost when this process ends, so no other server can take over the block
+    /// device.
     pub ends_with_process: bool,
-    /// Class of the requests: the kernel tells nothing about their priority.
+    /// Class of the requests: the kernel passes no I/O priority.
     pub class: Class,
-    /// Rules that go before it.
+    /// Rules with precedence over `class`.
     pub rules: ClassRules,
     /// Refuses writes.
     pub read_only: bool,
-    /// Queues: 1 to [`UBLK_QUEUES_MAX`]; `None` for one each core.
+    /// Number of queues, 1 to [`UBLK_QUEUES_MAX`]; `None` for one per core.
     pub queues: Option<u16>,
-    /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
+    /// Processors, one core thread each; if empty, one thread placed by the kernel.
     pub cores: Vec<CoreId>,
-    /// Policy of idle cores.
+    /// Idle policy of the cores.
     pub poll: PollPolicy,
 }
 
 impl UblkOptions {
-    /// The default options: a free number, no identity, default class, writable, one core, one
-    /// queue.
+    /// Default options: a free number, no identity, default class, writable, one core, one queue.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -92,26 +92,26 @@ impl UblkOptions {
     }
 }
 
-/// A block device that is served. Dropped, it stays if anything may need it still: one that an earlier
-/// server left behind, or that is or may be in use. Its requests wait for the next server then. Any
-/// other one is removed, and so is one over a volume that is lost with the process.
+/// A served block device. Dropping it keeps the block device if it may still be needed, because an
+/// earlier server left it or it is or may be in use; its requests then wait for the next server.
+/// Any other device is removed, and so is every device whose volume is lost with the process.
 #[derive(Debug)]
 pub struct UblkServer {
     driver: Driver,
     info: DeviceInfo,
-    /// The character device; `None` after the end.
+    /// The character device; `None` after the server has ended.
     file: Option<Arc<File>>,
     device: Arc<dyn Device>,
-    /// The size that the kernel was told.
+    /// The size last reported to the kernel.
     geometry: Geometry,
-    /// The size that the kernel has refused to take.
+    /// The size that the kernel has rejected.
     refused: Option<Geometry>,
-    /// The block device is another server's that was killed.
+    /// The block device was taken over from a killed server.
     recovered: bool,
-    /// The volume is lost with this process.
+    /// The volume is lost when this process ends.
     ends_with_process: bool,
     ended: bool,
-    /// It ended while the block device was in use, or gave requests up.
+    /// The server ended while the block device was in use, or cancelled requests.
     forced: bool,
     spare: Spare,
     shared: Arc<SharedServer>,
@@ -119,12 +119,12 @@ pub struct UblkServer {
 }
 
 impl UblkServer {
-    /// Serves `devices`, ways of each class to the same blocks, as a block device; returns once that
-    /// can be used.
+    /// Serves `devices`, which are paths of each class to the same blocks, as a block device.
+    /// Returns once it can be used.
     ///
     /// # Errors
-    /// [`UblkError`], which says what to do. A device that was made is removed then; one that was to
-    /// be taken over stays as it was.
+    /// [`UblkError`], which includes the remedy. A created device is then removed; a device that
+    /// was to be taken over stays as it was.
     pub fn start(
         devices: &PerClass<Arc<dyn Device>>,
         options: &UblkOptions,
@@ -201,7 +201,7 @@ impl UblkServer {
         self.info.queues
     }
 
-    /// Returns true if the block device was another server's that was killed.
+    /// Returns true if the block device was taken over from a killed server.
     #[must_use]
     pub const fn is_recovered(&self) -> bool {
         self.recovered
@@ -213,37 +213,36 @@ impl UblkServer {
         self.cores.counts()
     }
 
-    /// Returns a file system, swap or a device on top of the block device, in words, if one is found.
-    /// Processes that have it open are looked for by [`detach`](Self::detach) alone.
+    /// Returns a file system, swap space or stacked device that uses the block device, as text, if
+    /// there is one. Only [`detach`](Self::detach) searches for processes that have it open.
     #[must_use]
     pub fn user(&self) -> Option<String> {
         in_use::Partitions::of(&self.name()).holder()
     }
 
-    /// Returns true if the block device is served no more: another program removed it, or the server
-    /// [failed](Self::has_failed).
+    /// Returns true if the block device is no longer served: another program removed it, or the
+    /// server [failed](Self::has_failed).
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.cores.have_ended()
     }
 
-    /// Returns true if the kernel takes no commands for the requests of the block device, which is
-    /// there still: the next server can go on with it.
+    /// Returns true if the kernel accepts no more commands for the block device's requests. The
+    /// block device still exists, and the next server can take it over.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.shared.broken.load(Ordering::Relaxed) && self.is_there()
     }
 
-    /// Tells the kernel the size of a device that has become another one, where it has
-    /// `UBLK_F_UPDATE_SIZE` (Linux 6.15); to be called now and then.
+    /// Reports a changed device size to the kernel if it has `UBLK_F_UPDATE_SIZE` (Linux 6.15).
+    /// Call it periodically.
     ///
-    /// # Errors
-    /// The kernel's, once for each size.
+    /// # Errors The kernel's error, once for each size.
     pub fn follow_size(&mut self) -> Result<(), UblkError> {
         let geometry = served(&*self.device);
         let changed =
             geometry != self.geometry && geometry.block_bytes == self.geometry.block_bytes;
-        // The block device of one that went away keeps its size, and its requests fail.
+        // After the device is removed, the block device keeps its size and its requests fail.
         let told = !changed || geometry.is_gone() || self.refused == Some(geometry);
         if told || self.info.flags & features::UPDATE_SIZE == 0 {
             return Ok(());
@@ -256,11 +255,11 @@ impl UblkServer {
         Ok(())
     }
 
-    /// Removes the block device and ends the threads. Does nothing the second time.
+    /// Removes the block device and ends the threads. Does nothing if already detached.
     ///
     /// # Errors
-    /// [`UblkError::InUse`] while the block device is open, and [`UblkError::MayBeInUse`] where this
-    /// process may not find that out: then everything goes on as before.
+    /// [`UblkError::InUse`] while the block device is open, and [`UblkError::MayBeInUse`] if this
+    /// process may not check that; the server then continues.
     pub fn detach(&mut self) -> Result<(), UblkError> {
         if !self.ended {
             let name = self.name();
@@ -275,15 +274,15 @@ impl UblkServer {
         Ok(())
     }
 
-    /// Removes the block device also while it is open, which gives its users errors: requests under
-    /// way are finished, for ten seconds at most.
+    /// Removes the block device even while it is open, which causes errors for its users.
+    /// Outstanding requests finish first, for at most 10 s.
     pub fn detach_forced(&mut self) {
         self.end(false);
     }
 
-    /// Ends with the process. A block device that is or may be in use stays, and its requests wait for
-    /// the next server, except where the volume is lost with the process; any other one is removed.
-    /// Does nothing the second time.
+    /// Ends the server when the process ends. A block device that is or may be in use stays, and
+    /// its requests wait for the next server, unless the volume is lost with the process. Any other
+    /// block device is removed. Does nothing if the server has ended.
     pub fn leave(&mut self) {
         if self.ended {
             return;
@@ -299,18 +298,18 @@ impl UblkServer {
         self.end(keep);
     }
 
-    /// Asks its threads whether they take messages.
+    /// Sends a probe to the server's threads.
     pub fn ping(&self, ping: &Ping) {
         self.cores.tell(|| Message::Ping(ping.clone()));
     }
 
-    /// Returns true if it ended while the block device was in use, or gave requests up.
+    /// Returns true if the server ended while the block device was in use, or cancelled requests.
     #[must_use]
     pub const fn was_forced(&self) -> bool {
         self.forced
     }
 
-    /// Returns true if the kernel has the block device.
+    /// Returns true if the block device exists.
     fn is_there(&self) -> bool {
         Path::new("/sys/block").join(self.name()).exists()
     }
@@ -318,7 +317,7 @@ impl UblkServer {
     /// Returns true if the block device may be needed after this server.
     fn may_be_needed(&mut self) -> bool {
         let name = self.name();
-        // A look at one without threads could wait for them.
+        // Opening a device without threads could block.
         let is_open = |spare: &mut Spare| spare.look(&name) != Use::None;
         let may_be_used = self.recovered || self.has_ended() || is_open(&mut self.spare);
         !self.ends_with_process && self.is_there() && may_be_used
@@ -328,7 +327,7 @@ impl UblkServer {
         format!("ublkb{}", self.info.id)
     }
 
-    /// Brings up the threads, and then the block device.
+    /// Starts the threads, and then the block device.
     fn bring_up(
         &mut self,
         devices: &PerClass<Arc<dyn Device>>,
@@ -363,7 +362,7 @@ impl UblkServer {
         self.serve(command)
     }
 
-    /// Lets the kernel send requests to this process.
+    /// Makes the kernel send requests to this process.
     fn serve(&mut self, command: Control) -> Result<(), UblkError> {
         const LOOK: Duration = Duration::from_millis(100);
         let id = self.info.id;
@@ -385,8 +384,8 @@ impl UblkServer {
         }
     }
 
-    /// Ends everything, and removes the block device, unless it shall stay for the next server; does
-    /// nothing the second time.
+    /// Ends everything, and removes the block device unless `keep` leaves it for the next server.
+    /// Does nothing if already ended.
     fn end(&mut self, keep: bool) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -402,8 +401,8 @@ impl UblkServer {
         }
     }
 
-    /// Finishes the requests in flight and begins no others, for at most [`DRAIN_TIME`]. Returns true if
-    /// the cores have ended.
+    /// Finishes outstanding requests and begins no others, for at most [`DRAIN_TIME`]. Returns true
+    /// if the cores have ended.
     fn quiesce(&mut self) -> bool {
         self.cores.tell(|| Message::Quiesce);
         let end = Instant::now() + Duration::from(DRAIN_TIME);
@@ -421,7 +420,7 @@ impl UblkServer {
         true
     }
 
-    /// Removes the block device, which ends the commands of all tags. Returns false where it cannot be.
+    /// Removes the block device, which ends the commands of all tags. Returns false if that fails.
     fn stop(&mut self) -> bool {
         if self.command_in_time(Control::StopDevice, DRAIN_TIME) {
             return true;
@@ -432,8 +431,8 @@ impl UblkServer {
         self.command_in_time(Control::StopDevice, DRAIN_TIME)
     }
 
-    /// Carries out a command, or goes on with it where it is under way, for at most `time`. Returns true
-    /// if it has come to its end.
+    /// Executes a command, or continues a pending one, for at most `time`. Returns true if it has
+    /// completed.
     fn command_in_time(&mut self, command: Control, time: Nanos) -> bool {
         let id = self.info.id;
         let end = Instant::now() + Duration::from(time);
@@ -463,7 +462,7 @@ impl Drop for UblkServer {
     }
 }
 
-/// The device that the options ask for.
+/// The requested device.
 struct Wanted {
     info: DeviceInfo,
     parameters: Parameters,
@@ -487,7 +486,7 @@ fn wanted(
     }
     let page = u32::try_from(rustix::param::page_size()).expect("a page is small");
     let most = capabilities.max_transfer_bytes.min(UBLK_REQUEST_BYTES_MAX);
-    // Whole pages, and so whole blocks.
+    // Whole pages, and therefore whole blocks.
     let request_bytes = (most - most % page).max(page);
     let info = DeviceInfo {
         queues,
@@ -523,8 +522,8 @@ fn add(driver: &mut Driver, info: DeviceInfo) -> Result<DeviceInfo, UblkError> {
     driver.add(info).map_err(refused)
 }
 
-/// Opens a character device. Reads and writes of data at its offsets do not wait, so that the ring
-/// carries them out at once.
+/// Opens a character device. Its data reads and writes do not block, so the ring executes them at
+/// once.
 fn open_device(id: u32) -> Result<File, UblkError> {
     let path = format!("/dev/ublkc{id}");
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
@@ -539,7 +538,7 @@ fn open_device(id: u32) -> Result<File, UblkError> {
 /// A core that is ready to run, and its counters.
 type Opened = (Core<UringDriver, UblkService<Descriptors>>, Arc<IoCounters>);
 
-/// The part of a core, on its way to the core's thread.
+/// The parameters of a core, passed to its thread.
 struct CorePart {
     core: Option<CoreId>,
     queues: Vec<u16>,

@@ -4,10 +4,10 @@ use super::abi::{DESCRIPTOR_BYTES, Request};
 use reactor::IoSlice;
 use switch::Class;
 
-/// The descriptions of a queue's requests.
+/// The descriptors of a queue's requests.
 pub(super) trait Descriptions {
-    /// Returns the description of a tag's request. The kernel has told that it is there, and changes
-    /// it only when the request was answered.
+    /// Returns the descriptor of a tag's request. The kernel has signalled it, and changes it only
+    /// after the request is completed.
     ///
     /// # Panics
     /// If the queue has no such tag.
@@ -18,16 +18,16 @@ pub(super) trait Descriptions {
 #[derive(Debug)]
 pub(super) struct Queue<D> {
     pub(super) number: u16,
-    /// The most bytes of a request's data.
+    /// Maximum data bytes of a request.
     pub(super) request_bytes: usize,
     pub(super) descriptions: D,
     pub(super) tags: Vec<Tag>,
-    /// Requests under way.
+    /// Number of outstanding requests.
     pub(super) requests: usize,
 }
 
 impl<D> Queue<D> {
-    /// A queue of which the kernel will hold the commands of all `depth` tags.
+    /// Creates a queue; the kernel will hold the commands of all its `depth` tags.
     pub(super) fn new(number: u16, depth: u16, request_bytes: usize, descriptions: D) -> Self {
         let tag = || Tag {
             state: TagState::Fetching,
@@ -46,18 +46,17 @@ impl<D> Queue<D> {
     }
 }
 
-/// A tag. Each method is one transition; any other than those named is a mistake of the caller's,
-/// and panics.
+/// A tag. Each method is one transition; any other transition is a caller's error and panics.
 #[derive(Debug)]
 pub(super) struct Tag {
     state: TagState,
     /// Class of its request.
     pub(super) class: Class,
-    /// The memory of each piece of data that is copied, while data is.
+    /// The memory of each copied piece, while data is being copied.
     pieces: Vec<Option<IoSlice>>,
 }
 
-/// The state of a tag, by what it waits for.
+/// The state of a tag, named by the event that it waits for.
 #[derive(Debug)]
 enum TagState {
     /// The kernel holds its command.
@@ -67,27 +66,27 @@ enum TagState {
     /// The data of its request is being copied.
     Copying {
         done: Copying,
-        /// Pieces that are not copied.
+        /// Number of pieces not yet copied.
         left: usize,
     },
     /// Its request is in the device.
     Submitted(Request),
-    /// The kernel has ended it.
+    /// The kernel has ended its command for good.
     Ended,
 }
 
-/// A request of which the data is copied.
+/// A request whose data is being copied.
 #[derive(Debug)]
 pub(super) struct Copying {
     pub(super) request: Request,
     /// The memory of the data, in order.
     pub(super) memory: Vec<IoSlice>,
-    /// Not all of it could be copied.
+    /// Some data could not be copied.
     pub(super) failed: bool,
 }
 
 impl Tag {
-    /// `Fetching` → `Taken`, by a request of this class.
+    /// `Fetching` → `Taken`, for a request of this class.
     pub(super) fn take(&mut self, class: Class) {
         assert!(matches!(self.state, TagState::Fetching), "{self:?}");
         self.class = class;
@@ -100,7 +99,7 @@ impl Tag {
         self.state = TagState::Ended;
     }
 
-    /// `Taken` (a write) or `Submitted` (a read) → `Copying`; the memory is put into `empty`.
+    /// `Taken` (a write) or `Submitted` (a read) → `Copying`; the memory is collected in `empty`.
     pub(super) fn copy(&mut self, request: Request, empty: Vec<IoSlice>, pieces: usize) {
         assert!(
             matches!(self.state, TagState::Taken | TagState::Submitted(_)) && pieces > 0,
@@ -115,8 +114,8 @@ impl Tag {
         self.state = TagState::Copying { done, left: pieces };
     }
 
-    /// One piece is copied, as a `whole` or not. After the last one: `Copying` → `Taken`, with the
-    /// request and its memory.
+    /// Records a copied piece; `whole` is false if it was incomplete. After the last piece:
+    /// `Copying` → `Taken`; returns the request and its memory.
     pub(super) fn copied(&mut self, piece: usize, slice: IoSlice, whole: bool) -> Option<Copying> {
         let TagState::Copying { done, left } = &mut self.state else {
             panic!("{self:?} copies nothing");
@@ -142,8 +141,8 @@ impl Tag {
         self.state = TagState::Submitted(request);
     }
 
-    /// The device has finished; returns the request. `Submitted` stays until it is copied or
-    /// answered.
+    /// Returns the request that the device has finished. The tag stays `Submitted` until it is
+    /// copied or completed.
     pub(super) fn finished(&self) -> Request {
         let TagState::Submitted(request) = self.state else {
             panic!("{self:?} is not in the device");

@@ -1,4 +1,4 @@
-//! Devices that a killed server left behind.
+//! Devices left by a killed server.
 
 use super::abi::{Control, DeviceInfo, DeviceState, Parameters, features};
 use super::control::Driver;
@@ -8,22 +8,21 @@ use block::Geometry;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at a device that a process is about to leave.
+/// Interval between checks of a device whose process is about to end.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The finding about a number.
+/// The result of a search for a device number.
 pub(super) enum Found {
-    /// No device has it.
+    /// No device has the number.
     Nothing,
-    /// A device that waits for this process, and the size that the kernel knows.
+    /// A device that waits for this process, and its size in the kernel.
     Left(DeviceInfo, Geometry),
 }
 
-/// Looks for a device with the number `id`, and makes one that a killed server left behind ready to be
-/// served by this process; one that never had a block device is removed.
+/// Searches for a device with the number `id`, and prepares one left by a killed server to be
+/// served by this process. A device that never had a block device is removed.
 ///
-/// # Errors
-/// Where another process serves it, or where it is not the one that is `wanted`.
+/// # Errors Another process serves it, or it does not match `wanted`.
 pub(super) fn find(
     driver: &mut Driver,
     id: u32,
@@ -40,7 +39,7 @@ pub(super) fn find(
         let taken = UblkError::Taken { id, process };
         let done = match info.state {
             DeviceState::Live if is_alive(process) => return Err(taken),
-            // The kernel is about to notice that the process has ended.
+            // The kernel is about to detect that the process has ended.
             DeviceState::Live => None,
             DeviceState::Quiesced => {
                 let geometry = check(driver, &info, wanted, queues)?;
@@ -48,7 +47,7 @@ pub(super) fn find(
                 let ready = unless_busy(ready, Control::StartRecovery, id)?;
                 ready.map(|()| Found::Left(info, geometry))
             }
-            // Without a block device nothing waits for it, unless it is about to get one.
+            // Without a block device it is of no use, unless its server is about to create one.
             DeviceState::Dead if open_device(id).is_ok() => {
                 let removed = driver.execute(Control::DeleteDevice, id, 0);
                 removed.map_err(UblkError::command(Control::DeleteDevice, id))?;
@@ -71,12 +70,12 @@ pub(super) fn find(
     }
 }
 
-/// Returns true if a process runs: one that was killed has no program any more.
+/// Returns true if a process is running: a killed process no longer has a program.
 fn is_alive(process: i32) -> bool {
     std::fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 
-/// Returns `None` where the kernel still closes what the killed process had open.
+/// Returns `None` if the kernel is still closing the files of the killed process.
 fn unless_busy(result: io::Result<()>, command: Control, id: u32) -> Result<Option<()>, UblkError> {
     match result {
         Ok(()) => Ok(Some(())),
@@ -87,7 +86,7 @@ fn unless_busy(result: io::Result<()>, command: Control, id: u32) -> Result<Opti
     }
 }
 
-/// Refuses a device that would not be the same one afterwards. Returns the size that the kernel knows.
+/// Refuses a device that would not be the same afterwards. Returns its size in the kernel.
 fn check(
     driver: &mut Driver,
     info: &DeviceInfo,
@@ -103,7 +102,7 @@ fn check(
     }
 }
 
-/// Returns the difference between a device that was left and the one that is wanted.
+/// Returns the difference between the device that was left and the wanted one.
 fn difference(
     info: &DeviceInfo,
     left: &Parameters,
@@ -114,7 +113,7 @@ fn difference(
         return Some("it was created by another program".to_owned());
     }
     let (has, wants) = (left.geometry, wanted.parameters.geometry);
-    // A volume that has grown is the same one: the kernel is told its size later.
+    // A volume that has grown is the same; its new size is reported to the kernel later.
     if has.block_bytes != wants.block_bytes || has.blocks > wants.blocks {
         return Some(format!(
             "it has {} blocks of {} bytes, but this device has {} blocks of {} bytes",
@@ -169,14 +168,15 @@ mod tests {
         Wanted { info, parameters }
     }
 
-    /// Returns the difference of the device that was left from one with these parameters and identity.
+    /// Returns the difference between the device that was left and one with these parameters and
+    /// identity.
     fn difference_from(wanted: Parameters, identity: u32, queues: Option<u16>) -> Option<String> {
         let left = left();
         let wanted = Wanted {
             info: DeviceInfo {
-                // As it is asked for, and not as the kernel has it.
+                // As in a request to create it, not as reported by the kernel.
                 process: -1,
-                // It may be another one, which the kernel's next flush is told.
+                // Another cache life is accepted: the kernel's next flush reports the loss.
                 life: 10,
                 identity,
                 ..left.info
@@ -191,7 +191,7 @@ mod tests {
         let parameters = left().parameters;
         assert_eq!(difference_from(parameters, 7, None), None);
         assert_eq!(difference_from(parameters, 7, Some(2)), None);
-        // The data of its requests may come in other pieces than before.
+        // The sizes of its requests may differ from before.
         let mut other = Parameters {
             request_bytes: 1 << 17,
             preferred_bytes: 1 << 16,
@@ -229,8 +229,8 @@ mod tests {
         assert!(foreign.expect("it differs").contains("another program"));
     }
 
-    /// A device of the same size over another namespace took over what had been written to the
-    /// first one, and wrote it there.
+    /// A device of the same size over another namespace must not be taken over: data written to the
+    /// first one would go there.
     #[test]
     fn another_volume_of_the_same_size_is_refused() {
         let parameters = left().parameters;

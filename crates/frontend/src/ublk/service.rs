@@ -1,8 +1,8 @@
-//! The queues of one core: requests of the kernel in, requests of the device out.
+//! The queues of one core: requests from the kernel in, requests to the device out.
 //!
-//! Each tag of a queue has a command in the kernel, or a request of it here. The data of a write is
+//! Each tag of a queue has either a command in the kernel or a request here. The data of a write is
 //! read from the character device before the write begins, and that of a read is written to it
-//! before the request ends: by the ring, one copy each.
+//! before the request completes: through the ring, with one copy each.
 
 use super::abi::{Request, data_offset};
 use super::queue::{Copying, Descriptions, Queue, Tag};
@@ -27,14 +27,14 @@ use switch::{Class, PerClass};
 /// A message to a core.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Abort the requests under way, and refuse later ones; the tags stay with the kernel.
+    /// Abort outstanding requests, and refuse later ones; the tags stay with the kernel.
     Abort,
-    /// Answer by dropping it.
+    /// Reply by dropping it.
     Ping(Ping),
-    /// Begin no further request, and end when those in the device are answered: the kernel gives all
-    /// others to the next server.
+    /// Begin no more requests, and end once those in the device are completed: the kernel passes
+    /// all other requests to the next server.
     Quiesce,
-    /// End although the kernel has not ended the tags, of which no request is answered any more.
+    /// End even if the kernel has not ended the tags; their requests are no longer completed.
     Leave,
 }
 
@@ -44,25 +44,25 @@ pub(super) struct SharedServer {
     pub(super) class: Class,
     pub(super) rules: SizeRules,
     pub(super) read_only: bool,
-    /// The losses of the device's cache that the kernel knows of.
+    /// The cache losses of the device that were reported to the kernel.
     pub(super) client: KnownLosses,
     /// The kernel refused a command that waits for requests.
     pub(super) broken: AtomicBool,
     pub(super) log: LogBudget,
 }
 
-/// A request's place: the queue's index among those of the core, and the tag.
+/// A request's place: the index of the queue on the core, and the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TagPlace {
     pub(super) queue: usize,
     pub(super) tag: u16,
 }
 
-/// Kinds of operations, in their keys.
+/// Operation kinds, encoded in their keys.
 const COMMAND: u8 = 0;
 const COPY: u8 = 1;
 
-/// Pieces of memory of one request: a key has room for their numbers.
+/// Maximum memory pieces of one request: the range of piece numbers in a key.
 const PIECES_MAX: usize = 256;
 
 /// The work of one core.
@@ -74,13 +74,13 @@ pub(super) struct UblkService<D> {
     /// The character device.
     file: FileId,
     queues: Vec<Queue<D>>,
-    /// Requests that wait for memory.
+    /// Requests waiting for memory.
     waiting: PerClass<VecDeque<(TagPlace, Request)>>,
-    /// Requests of which data is being copied.
+    /// Number of requests whose data is being copied.
     copying: usize,
-    /// Tags that the kernel has not ended.
+    /// Number of tags that the kernel has not ended.
     live: usize,
-    /// Work is left that no completion brings back.
+    /// Work remains that no completion will trigger.
     again: bool,
     closing: bool,
     quiescing: bool,
@@ -88,7 +88,7 @@ pub(super) struct UblkService<D> {
 }
 
 impl<D: Descriptions> UblkService<D> {
-    /// Serves `queues`, and begins to wait for the requests of all their tags.
+    /// Serves `queues`, and starts waiting for the requests of all their tags.
     pub(super) fn start(
         shared: Arc<SharedServer>,
         io: DeviceIo<TagPlace>,
@@ -129,7 +129,8 @@ impl<D: Descriptions> UblkService<D> {
         driver.submit(self.key(place, COMMAND, 0), op);
     }
 
-    /// A tag in the upper half of the index, as queues are fewer than tags; a piece as generation.
+    /// The key's index holds the tag in its upper half, as there are fewer queues than tags; its
+    /// generation is the piece.
     fn key(&self, place: TagPlace, kind: u8, piece: usize) -> OpKey {
         let queue = u16::try_from(place.queue).expect("a device has fewer queues");
         let slot = SlabKey {
@@ -143,7 +144,7 @@ impl<D: Descriptions> UblkService<D> {
         &mut self.queues[place.queue].tags[usize::from(place.tag)]
     }
 
-    /// The kernel ended the command of a tag: there is a request, or there will be none.
+    /// Handles the end of a tag's command: a request has arrived, or none will.
     fn commanded(&mut self, place: TagPlace, result: io::Result<usize>, cx: &mut Context<'_>) {
         match result {
             Ok(_) => {
@@ -170,8 +171,8 @@ impl<D: Descriptions> UblkService<D> {
         }
     }
 
-    /// Ends a request with so many bytes, or an error; the tag waits for the next one. One that is under
-    /// way when the core leaves is for the next server to carry out.
+    /// Completes a request with a byte count or an error; the tag then waits for the next one. A
+    /// request outstanding when the core leaves is executed by the next server.
     fn answer(&mut self, place: TagPlace, result: Result<u64, Errno>, cx: &mut Context<'_>) {
         if self.leaving {
             return;
@@ -187,7 +188,7 @@ impl<D: Descriptions> UblkService<D> {
         self.command(place, UblkCommand::Commit(result), cx.driver);
     }
 
-    /// Begins requests as far as there is memory; returns true if any was.
+    /// Begins requests while there is memory; returns true if any began.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         self.io.release();
         let begun = Class::ALL.map(|class| self.begin_class(class, cx));
@@ -237,7 +238,7 @@ impl<D: Descriptions> UblkService<D> {
             .submit(class, request.operation, range, memory, place);
     }
 
-    /// Copies the data of a write out of the kernel, or that of a read into it.
+    /// Copies the data of a write from the kernel, or that of a read to it.
     fn copy(
         &mut self,
         place: TagPlace,
@@ -272,7 +273,7 @@ impl<D: Descriptions> UblkService<D> {
         self.tag(place).copy(request, memory, pieces);
     }
 
-    /// A piece of a request's data was copied, or was not.
+    /// Handles the result of copying a piece of a request's data.
     fn copied(
         &mut self,
         place: TagPlace,
@@ -334,7 +335,7 @@ impl<D: Descriptions> UblkService<D> {
         self.answer(place, result, cx);
     }
 
-    /// Fails requests that wait for memory that is never free.
+    /// Fails requests that wait for memory that can never become free.
     fn refuse_waiting(&mut self, cx: &mut Context<'_>) {
         for class in Class::ALL {
             while let Some((place, _)) = self.waiting[class].pop_front() {

@@ -1,5 +1,5 @@
-//! Queues of a core, with a kernel side of the test's own: it hands out descriptions, records the
-//! commands, and has a file in the place of the character device.
+//! Queues of a core with a simulated kernel, which passes descriptors and records commands. A file
+//! replaces the character device.
 
 use super::abi::{DESCRIPTOR_BYTES, data_offset};
 use super::queue::{Descriptions, Queue};
@@ -41,17 +41,17 @@ const WRITE_ZEROES: u32 = 5;
 /// A tag of a queue.
 type Tag = (u16, u16);
 
-/// The kernel's driver.
+/// The simulated kernel driver.
 #[derive(Debug, Default)]
 struct Kernel {
     descriptions: BTreeMap<Tag, [u8; DESCRIPTOR_BYTES]>,
     /// The commands that it holds.
     held: BTreeMap<Tag, OpKey>,
-    /// Results of requests, in the order of their ends.
+    /// Results of requests, in order of completion.
     results: Vec<(Tag, i32)>,
 }
 
-/// Descriptions of one queue.
+/// Descriptors of one queue.
 #[derive(Debug)]
 struct Shown(Rc<RefCell<Kernel>>, u16);
 
@@ -61,7 +61,7 @@ impl Descriptions for Shown {
     }
 }
 
-/// Hands commands to the test's kernel; all else is for the real one.
+/// Passes commands to the simulated kernel, and all other operations to the real one.
 struct Split(Rc<RefCell<Kernel>>);
 
 impl Replace for Split {
@@ -85,7 +85,7 @@ impl Replace for Split {
     }
 }
 
-/// A core, its kernel, and the file with the data of requests.
+/// A core, its simulated kernel, and the file with the request data.
 struct Bed {
     driver: PassThrough<Split>,
     service: UblkService<Shown>,
@@ -164,7 +164,7 @@ impl Bed {
         self.service.maintain(&mut cx);
     }
 
-    /// The kernel ends the command of a tag with this result.
+    /// Ends the command of a tag with this result.
     fn complete(&mut self, tag: Tag, result: io::Result<usize>) {
         let held = self.kernel.borrow_mut().held.remove(&tag);
         let outcome = Outcome::File {
@@ -175,7 +175,7 @@ impl Bed {
         self.completions.push(Completion { key, outcome });
     }
 
-    /// A request for a tag: operation and flags, first sector, number of sectors.
+    /// Passes a request for a tag: operation and flags, first sector, number of sectors.
     fn request(&mut self, tag: Tag, word: u32, start: u64, sectors: u32) {
         let mut description = [0; DESCRIPTOR_BYTES];
         #[expect(clippy::host_endian_bytes, reason = "the kernel's order")]
@@ -193,7 +193,7 @@ impl Bed {
         self.complete(tag, Ok(0));
     }
 
-    /// Turns until so many requests have ended; their results.
+    /// Runs turns until `count` requests have completed; returns their results.
     fn results(&mut self, count: usize) -> Vec<(Tag, i32)> {
         for _ in 0..2000 {
             if self.kernel.borrow().results.len() >= count {
@@ -206,7 +206,7 @@ impl Bed {
         results
     }
 
-    /// Carries one request out; its result.
+    /// Executes one request; returns its result.
     fn one(&mut self, word: u32, start: u64, sectors: u32) -> i32 {
         self.request((0, 0), word, start, sectors);
         self.results(1)[0].1
@@ -226,7 +226,7 @@ impl Bed {
         content
     }
 
-    /// The kernel ends all commands, as when the device stops.
+    /// Ends all commands, as when the device stops.
     fn stop(&mut self) {
         let held: Vec<Tag> = self.kernel.borrow().held.keys().copied().collect();
         for tag in held {
@@ -282,7 +282,7 @@ fn the_depth_of_a_rule_is_that_of_the_queue() {
             counts[Class::Latency].reads,
         )
     };
-    // One of each queue, and a second one of the first.
+    // One tag of each queue, and a second one of the first.
     for tag in [(0, 0), (1, 0), (0, 1)] {
         bed.request(tag, READ, 0, 8);
     }
@@ -314,7 +314,7 @@ fn what_is_written_is_read_by_every_tag() {
             results.iter().all(|(_, result)| *result == done),
             "{results:?}"
         );
-        // By other tags than those that wrote.
+        // With other tags than those that wrote.
         for (&tag, number) in tags.iter().rev().zip(0u8..) {
             bed.request(tag, READ, u64::from(number) * 48, sectors);
         }
@@ -349,7 +349,7 @@ fn ranges_without_data_are_zeroed_and_discarded() {
 fn what_cannot_be_is_refused_with_its_number() {
     let mut bed = Bed::ram(4096, false);
     let number = |errno: Errno| -errno.raw_os_error();
-    // Beyond the end, not whole blocks, too much data, no data, unknown.
+    // Beyond the end, not whole blocks, too much data, no data, unknown operation.
     let sectors = DEVICE_BYTES / 512;
     assert_eq!(bed.one(DISCARD, sectors, 8), number(Errno::NOSPC));
     assert_eq!(bed.one(READ, sectors - 8, 16), number(Errno::NOSPC));
@@ -357,7 +357,7 @@ fn what_cannot_be_is_refused_with_its_number() {
     assert_eq!(bed.one(READ, 0, 256), number(Errno::INVAL));
     assert_eq!(bed.one(WRITE, 0, 0), number(Errno::INVAL));
     assert_eq!(bed.one(4, 0, 8), number(Errno::OPNOTSUPP));
-    // The data of the write is not there: the file is empty.
+    // The data of the write is missing: the file is empty.
     assert_eq!(bed.one(WRITE, 0, 8), number(Errno::IO));
     assert_eq!(bed.one(READ, 0, 8), 4096);
     bed.stop();
@@ -369,7 +369,7 @@ fn what_cannot_be_is_refused_with_its_number() {
     bed.stop();
 }
 
-/// The kernel was told that it was on stable storage, whatever another server's cache had lost.
+/// A flush must not report success if the cache of an earlier server lost data.
 #[test]
 fn flushes_fail_until_a_loss_from_before_is_told() {
     let mut bed = Bed::ram(4096, false);
@@ -387,7 +387,7 @@ fn flushes_fail_until_a_loss_from_before_is_told() {
     bed.stop();
 }
 
-/// A server with a read of tag 1 under way, which takes an hour.
+/// A server with an outstanding read of tag 1 that takes an hour.
 fn with_a_read_under_way() -> Bed {
     let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));
     let slow = DelayOptions {
@@ -408,15 +408,15 @@ fn requests_under_way_are_given_up_when_told() {
     assert!(bed.kernel.borrow().results.is_empty());
     let mut cx = Context::begin(&mut bed.driver);
     bed.service.message(Message::Abort, &mut cx);
-    // This device ends it early instead of aborting it.
+    // This device completes it early instead of aborting it.
     assert_eq!(bed.results(1), [((0, 1), 4096)]);
-    // Later ones are refused; the tags stay with the kernel.
+    // Later requests are refused; the tags stay with the kernel.
     assert_eq!(bed.one(READ, 0, 8), -Errno::IO.raw_os_error());
     assert!(!bed.service.finished());
     bed.stop();
 }
 
-/// Requests that were under way when a server left its block device to the next one failed.
+/// Requests outstanding when a server leaves its block device to the next one must not fail.
 #[test]
 fn a_core_leaves_its_requests_to_the_next_server() {
     let mut bed = with_a_read_under_way();
@@ -432,7 +432,8 @@ fn a_core_leaves_its_requests_to_the_next_server() {
     assert_eq!(bed.kernel.borrow().results, []);
 }
 
-/// Requests in the device were aborted at the end of a server, although the next one repeats them.
+/// Requests in the device must not be aborted when a server ends, because the next one repeats
+/// them.
 #[test]
 fn a_core_that_quiesces_answers_what_it_has_begun_and_begins_nothing_more() {
     let ram: Arc<dyn Device> = Arc::new(Ram::new(DEVICE_BYTES, 4096).expect("memory"));

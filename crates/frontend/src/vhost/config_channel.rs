@@ -1,4 +1,4 @@
-//! The channel by which the front end is told that the configuration changed.
+//! The channel that notifies the front end of a changed configuration.
 
 use rustix::cmsg_space;
 use rustix::fd::OwnedFd;
@@ -9,15 +9,14 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use vhost::vhost_user::message::{BackendReq, FrontendReq};
 
-/// Bytes of a message's header: request, flags and size of the payload, 32 bits each.
+/// Bytes of a message's header: request, flags and payload size, 32 bits each.
 const HEADER_BYTES: usize = 12;
 
-/// The flags of a message without an answer: the version of the protocol.
+/// Flags of a message that requests no reply: the protocol version.
 const FLAGS: u32 = 1;
 
-/// Looks at the front end's next message, and leaves it where it is: the descriptor of the channel,
-/// where the message sets it. The `vhost` crate keeps that to itself, and sends no message of this
-/// kind.
+/// Peeks at the front end's next message without consuming it. Returns the channel's descriptor if
+/// the message sets it: the `vhost` crate does not expose it, and sends no message of this kind.
 pub(super) fn announced(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut header = [0; HEADER_BYTES];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -35,13 +34,13 @@ pub(super) fn announced(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(file.filter(|_| sets))
 }
 
-/// Tells the front end to read the configuration anew.
+/// Notifies the front end that the configuration has changed.
 /// `[vhost-user, VHOST_USER_BACKEND_CONFIG_CHANGE_MSG]`
 pub(super) fn changed(channel: &OwnedFd) -> io::Result<()> {
     let mut message = [0; HEADER_BYTES];
     message[..4].copy_from_slice(&u32::from(BackendReq::CONFIG_CHANGE_MSG).to_le_bytes());
     message[4..8].copy_from_slice(&FLAGS.to_le_bytes());
-    // A front end that does not read gets what it asked for.
+    // Never blocks: it fails if the front end does not read.
     send(channel, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(())
 }

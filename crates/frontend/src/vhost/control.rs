@@ -1,4 +1,4 @@
-//! The thread that talks to front ends, one after the other.
+//! The control thread, which serves front ends one after the other.
 
 use super::config_channel;
 use super::machine::Machine;
@@ -20,16 +20,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// Time between two looks at the size of the device, which may change on its own.
+/// Interval between checks of the device's size, which may change at any time.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Time between two looks at a message of which the rest is to come.
+/// Interval between checks of a message that has arrived in part.
 const REST: Duration = Duration::from_millis(5);
 
-/// Bytes of a message's header: request, flags and size of the payload, 32 bits each.
+/// Bytes of a message's header: request, flags and payload size, 32 bits each.
 const HEADER_BYTES: usize = 12;
 
-/// The most bytes of a payload; the `vhost` crate refuses a header that announces more.
+/// Maximum bytes of a payload; the `vhost` crate refuses a header with a larger size.
 const PAYLOAD_MAX: u64 = 4096;
 
 /// Serves front ends until the other end of `end` is closed.
@@ -51,14 +51,14 @@ pub(super) fn serve_all(socket: &Socket, end: &UnixStream, shared: &Arc<ServedDi
         }
         match door.accept() {
             Ok(()) => {}
-            // Short of descriptors or memory, or the front end is gone already.
+            // Out of descriptors or memory, or the front end has already disconnected.
             Err(_) if pause(end, PAUSE) => return,
             Err(_) => {}
         }
     }
 }
 
-/// The socket, with a front end that has connected and is not served yet.
+/// The listening socket, with a second front end that has connected and is not served yet.
 struct Door<'a> {
     socket: &'a Socket,
     /// With the time of its connection.
@@ -79,11 +79,12 @@ impl Door<'_> {
         }
     }
 
-    /// Disconnects a second front end unless the first one leaves soon, as that of a machine that
-    /// connects again does: without an answer it would wait for ever.
+    /// Disconnects a second front end unless the first one disconnects within
+    /// [`VHOST_SECOND_TIME`], as a reconnecting machine does. Otherwise the second one would wait
+    /// for ever.
     fn refuse_second(&mut self, shared: &ServedDisk) {
         match &self.second {
-            // It is tried again at the next look.
+            // A failure is retried at the next check.
             None => drop(self.accept()),
             Some((_, since)) if since.elapsed() < Duration::from(VHOST_SECOND_TIME) => {}
             Some(_) => {
@@ -100,8 +101,8 @@ impl Door<'_> {
     }
 }
 
-/// Serves one front end until it disconnects, and its queues have stopped. Its machine is the `last` one
-/// then.
+/// Serves one front end until it disconnects and its queues have stopped. Its machine then becomes
+/// `last`.
 fn serve(
     client: UnixStream,
     end: &UnixStream,
@@ -122,11 +123,11 @@ fn serve(
     shared.connected.store(true, Ordering::Relaxed);
     let session = Session::new(Arc::clone(shared), geometry, last.clone());
     let session = Arc::new(Mutex::new(session));
-    // Where the server ends, the connection lasts until everything is finished: its end tells that
-    // nothing comes any more.
+    // When the server ends, the connection stays open until all requests are finished: its end
+    // signals the machine that nothing follows.
     let kept = client.try_clone();
     match exchange(client, end, shared, door, &session) {
-        // The front end is gone, or it has to go.
+        // The front end has disconnected, or is being disconnected.
         Ok(()) | Err(Error::Disconnected) => {}
         Err(error) => {
             drop(kept);
@@ -180,7 +181,7 @@ fn exchange(
         }
         door.refuse_second(shared);
         let geometry = served(&*shared.device);
-        // The disk of a device that went away keeps its size, and its requests fail.
+        // After the device is removed, the disk keeps its size and its requests fail.
         if geometry != known
             && !geometry.is_gone()
             && let Some(channel) = &channel
@@ -191,8 +192,9 @@ fn exchange(
     }
 }
 
-/// Waits until a whole message can be read, and its answer can be written, at once. The `vhost` crate
-/// tries both again for ever, whatever the socket's time-outs. Returns false if the server ends.
+/// Waits until a whole message can be read and its reply can be written without blocking. The
+/// `vhost` crate retries both for ever, whatever the socket's timeouts. Returns false if the server
+/// ends.
 fn whole(look: &UnixStream, end: &UnixStream) -> Result<bool, Error> {
     let failed = |error: rustix::io::Errno| Error::SocketError(error.into());
     let by = Instant::now() + Duration::from(VHOST_MESSAGE_TIME);
@@ -205,7 +207,8 @@ fn whole(look: &UnixStream, end: &UnixStream) -> Result<bool, Error> {
         if events.contains(PollFlags::OUT) && arrived(look).map_err(failed)? {
             return Ok(true);
         }
-        // What such a front end asked for is not answered, and the rest does not come.
+        // The front end has closed: the rest of the message will not arrive, and a reply has no
+        // reader.
         if events.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
             return Err(Error::Disconnected);
         }

@@ -5,9 +5,9 @@ use vm_memory::{
     GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryMmap, Permissions, VolatileSlice,
 };
 
-/// The regions of a guest's memory. A range that lies within one of them is looked up once for an
-/// access. The iterators of [`GuestMemoryMmap`] are moved before they have found it, and that waits for
-/// the processor's stores: two fifths of a back end's time with reads of 4 KiB.
+/// The regions of a guest's memory. An access looks up a range within one region only once. The
+/// iterators of [`GuestMemoryMmap`] are moved before the look-up is done, which stalls on the
+/// processor's stores: that took two fifths of a back end's time with 4 KiB reads.
 #[derive(Debug, Default)]
 pub(super) struct Regions(pub(super) GuestMemoryMmap);
 
@@ -33,7 +33,7 @@ impl GuestMemory for Regions {
     }
 }
 
-/// The parts of a range: all of it, or one for each region.
+/// The parts of a range: the whole range, or one part per region.
 struct Slices<'a> {
     whole: Option<VolatileSlice<'a>>,
     others: GuestMemoryBackendSliceIterator<'a, GuestMemoryMmap>,
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn every_range_is_what_it_is_for_the_regions_themselves() {
-        // Two that meet, and one behind a gap.
+        // Two adjacent regions, and one after a gap.
         let places = [(0, 16), (16, 16), (40, 8)].map(|(at, len)| (GuestAddress(at), len));
         let regions = || GuestMemoryMmap::from_ranges(&places).expect("a small memory");
         let (short, plain) = (Regions(regions()), regions());

@@ -1,7 +1,7 @@
-//! The record of requests under way, in memory that outlives this process.
+//! The record of outstanding requests, in memory that outlives this process.
 //!
-//! The front end keeps the memory, and hands it to the next back end, which carries out what the
-//! last one did not finish. `[vhost-user, "Inflight I/O tracking", split virtqueues]`
+//! The front end keeps the memory and passes it to the next back end, which executes the requests
+//! that the last one did not finish. `[vhost-user, "Inflight I/O tracking", split virtqueues]`
 
 use crate::limits::{VRING_ENTRIES_MAX, VRINGS_MAX};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -15,28 +15,28 @@ use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes as _, FileOffset, VolatileMemory as _};
 
-/// The version of the layout.
+/// Version of the layout.
 const VERSION: u16 = 1;
 
-/// Places of fields in a queue's area.
+/// Field offsets in a queue's area.
 const VERSION_AT: usize = 8;
 const ENTRIES_AT: usize = 10;
 const LAST_HEAD_AT: usize = 12;
 const USED_AT: usize = 14;
 const STATES_AT: usize = 16;
 
-/// Bytes of a descriptor's state, and places of its fields.
+/// Bytes of a descriptor's state, and the offsets of its fields.
 const STATE_BYTES: usize = 16;
 const STATE_NEXT_AT: usize = 6;
 const STATE_COUNTER_AT: usize = 8;
 
-/// Alignment of the areas.
+/// Alignment of the areas, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Bytes behind the areas, which the specification leaves to the back end, and places of fields in
-/// them: the [mark](crate::cache_life::mark) of the life of the device's caches, the number that the back
-/// end has for the machine, the identity of the volume, the number of the back end, its host identifier,
-/// and its controllers.
+/// Bytes after the areas, which the specification leaves to the back end, and the offsets of fields
+/// in them: the [mark](crate::cache_life::mark) of the device's cache life, the back end's number
+/// of the machine, the identity of the volume, the back end's number, its host identifier, and its
+/// controllers.
 const TAIL_BYTES: usize = CONTROLLERS_AT + CONTROLLERS_MAX * CONTROLLER_BYTES;
 const LIFE_AT: usize = 0;
 const NUMBER_AT: usize = 4;
@@ -45,13 +45,13 @@ const PROCESS_AT: usize = 16;
 const HOST_AT: usize = 24;
 const CONTROLLERS_AT: usize = ALIGNMENT;
 
-/// Bytes of a controller's place: the incarnation of the target's process, the identifier, and a bit that
-/// says that there is one.
+/// Bytes of a controller's slot: the incarnation of the target's process, the controller
+/// identifier, and a valid bit.
 const CONTROLLER_BYTES: usize = 16;
 const IDENTIFIER_AT: usize = 8;
 const IS_THERE: u32 = 1 << 31;
 
-/// The memory, with an area for each queue.
+/// The shared memory, with an area for each queue.
 #[derive(Clone, Debug)]
 pub(super) struct Inflight {
     memory: Arc<MmapRegion>,
@@ -60,7 +60,7 @@ pub(super) struct Inflight {
     tail: Option<Tail>,
 }
 
-/// The part behind the areas. Memory that another program made may have none.
+/// The part after the areas. Memory created by another program may have none.
 #[derive(Clone, Debug)]
 struct Tail {
     memory: Arc<MmapRegion>,
@@ -86,7 +86,7 @@ fn failed(error: impl Into<io::Error>) -> Error {
 }
 
 impl Inflight {
-    /// Makes the memory for the queues that are asked for; empty.
+    /// Creates empty memory for the requested queues.
     pub(super) fn create(wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File), Error> {
         let (queues, entries) = (wanted.num_queues, wanted.queue_size);
         check(queues, entries)?;
@@ -99,7 +99,7 @@ impl Inflight {
         ))
     }
 
-    /// Takes the memory from the front end.
+    /// Maps the memory passed by the front end.
     pub(super) fn open(given: &VhostUserInflight, file: File) -> Result<Self, Error> {
         let (queues, entries) = (given.num_queues, given.queue_size);
         check(queues, entries)?;
@@ -123,7 +123,7 @@ impl Inflight {
         })
     }
 
-    /// Returns what the last back end left, if any.
+    /// Returns the data left by the last back end, or `None`.
     pub(super) fn left(&self) -> Option<Left> {
         let tail = self.tail.as_ref()?;
         Some(Left {
@@ -133,7 +133,7 @@ impl Inflight {
         })
     }
 
-    /// Leaves what the next back end finds.
+    /// Stores data for the next back end.
     pub(super) fn leave(&self, left: Left) {
         if let Some(tail) = &self.tail {
             tail.store(LIFE_AT, left.mark);
@@ -142,7 +142,7 @@ impl Inflight {
         }
     }
 
-    /// Returns the number of the back end that left its controllers, and these.
+    /// Returns the number of the back end that stored its controllers, and these controllers.
     pub(super) fn left_writers(&self) -> (u64, Writers) {
         let mut writers = Writers::default();
         let Some(tail) = &self.tail else {
@@ -156,8 +156,9 @@ impl Inflight {
         (tail.load(PROCESS_AT), writers)
     }
 
-    /// Leaves the controllers of the back end with this number. Those of another one have ended. A back
-    /// end that is killed meanwhile has left the new ones, or the old ones, or both.
+    /// Stores the controllers of the back end with this number. Controllers of another back end
+    /// have ended and are removed. If the back end is killed during the update, the record holds
+    /// the old controllers, the new ones, or both.
     pub(super) fn leave_writers(&self, process: u64, writers: &Writers) {
         let Some(tail) = &self.tail else { return };
         if tail.load::<u64>(PROCESS_AT) != process {
@@ -177,7 +178,7 @@ impl Inflight {
         };
         let mut added = 0u32;
         for &controller in wanted.iter().filter(|&&controller| !is_there(controller)) {
-            // Where none is free, one goes that is no longer wanted.
+            // If no slot is empty, a controller that is no longer in use is replaced.
             let is_free = |&place: &usize| {
                 let here = tail.controller(place);
                 here.is_none_or(|here| !wanted.contains(&here)) && added >> place & 1 == 0
@@ -196,7 +197,7 @@ impl Inflight {
         }
     }
 
-    /// The area of a queue with so many entries; `None` where there is none.
+    /// Returns the area of a queue with `entries` entries; `None` if there is none.
     pub(super) fn queue(&self, index: u16, entries: u16) -> Option<InflightQueue> {
         (index < self.queues && entries <= self.entries).then(|| InflightQueue {
             memory: Arc::clone(&self.memory),
@@ -208,16 +209,15 @@ impl Inflight {
     }
 }
 
-/// The most controllers of one process: the present one, and those of lost connections.
+/// Maximum controllers of one process: the current one, and those of lost connections.
 pub(super) const CONTROLLERS_MAX: usize = 16;
 
-/// Controllers by which a process sends writes to its device's target.
+/// Controllers through which a process sends writes to its device's target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writers {
-    /// The host's identifier.
+    /// The host identifier.
     pub host_id: [u8; 16],
-    /// Identifier (CNTLID), and the incarnation of the target's process; at most 16, of which the last
-    /// ones count.
+    /// Identifier (CNTLID) and incarnation of the target's process; only the last 16 are stored.
     pub controllers: Vec<(u16, u64)>,
 }
 
@@ -226,14 +226,14 @@ fn check(queues: u16, entries: u16) -> Result<(), Error> {
     fits.then_some(()).ok_or(Error::InvalidParam)
 }
 
-/// Data that a back end leaves for the next one.
+/// Data that a back end stores for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
-    /// The number that it has for the machine.
+    /// The back end's number of the machine.
     pub(super) number: NonZeroU32,
-    /// The [mark](crate::cache_life::mark) of the life of the device's caches.
+    /// The [mark](crate::cache_life::mark) of the device's cache life.
     pub(super) mark: u32,
-    /// The identity of the volume; 0 where it is not known.
+    /// The identity of the volume; 0 if unknown.
     pub(super) volume: u64,
 }
 
@@ -288,7 +288,7 @@ impl InflightQueue {
     }
 
     /// Returns the heads of the chains that the last back end did not finish, in the order in which
-    /// it took them; `used` is the index of the used ring.
+    /// they were taken; `used` is the index of the used ring.
     pub(super) fn recover(&mut self, used: u16) -> Vec<u16> {
         if self.load::<u16>(VERSION_AT) == 0 {
             self.store(VERSION_AT, VERSION);
@@ -296,11 +296,11 @@ impl InflightQueue {
             self.store(USED_AT, used);
             return Vec::new();
         }
-        // The last ones became visible to the driver together, and were not struck off any more.
+        // The last batch was published to the driver, but the record was not updated.
         let mut head = self.load::<u16>(LAST_HEAD_AT);
         let last = used.wrapping_sub(self.load::<u16>(USED_AT));
         if last > self.entries {
-            // The driver has begun anew, and relies on nothing from before.
+            // The driver has restarted, and does not rely on earlier requests.
             for head in 0..self.entries {
                 self.store(Self::state(head), 0u8);
             }
@@ -323,7 +323,7 @@ impl InflightQueue {
         open.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// A chain was taken.
+    /// Records that a chain was taken.
     pub(super) fn began(&mut self, head: u16) {
         assert!(head < self.entries, "the record of another queue follows");
         let state = Self::state(head);
@@ -332,15 +332,15 @@ impl InflightQueue {
         self.store(state, 1u8);
     }
 
-    /// A chain is in the used ring next: the batch that becomes visible to the driver together is
-    /// a list, of which this is the new head.
+    /// Records that a chain is about to be added to the used ring. The batch that is published
+    /// together is a linked list, and `head` becomes its new head.
     pub(super) fn ending(&mut self, head: u16) {
         let last = self.load::<u16>(LAST_HEAD_AT);
         self.store(Self::state(head) + STATE_NEXT_AT, last);
         self.store(LAST_HEAD_AT, head);
     }
 
-    /// Chains are in the used ring, which has the index `used` now.
+    /// Records that chains are in the used ring, whose index is now `used`.
     pub(super) fn ended(&mut self, heads: &[u16], used: u16) {
         for &head in heads {
             self.store(Self::state(head), 0u8);
@@ -348,7 +348,8 @@ impl InflightQueue {
         self.store(USED_AT, used);
     }
 
-    /// A Flush was answered that began in the life with this mark: what was lost before that is told.
+    /// Records a completed Flush that began in the cache life with this mark: every earlier loss
+    /// has been reported.
     pub(super) fn flushed(&self, mark: u32) {
         if let Some(tail) = &self.tail {
             tail.store(LIFE_AT, mark);
@@ -379,7 +380,7 @@ mod tests {
         first.ending(2);
         first.ended(&[2], 1);
         assert_eq!(second.recover(1), [5, 7]);
-        // The used ring shows one that was not struck off.
+        // The used ring contains a chain that the record still has as in flight.
         second.ending(7);
         assert_eq!(first.recover(2), [5]);
     }
@@ -396,10 +397,11 @@ mod tests {
         for head in [7, 5, 3] {
             first.ending(head);
         }
-        // The back end ended before the index of the used ring, with all of them, or with one.
+        // The back end ended before updating the used ring's index, with the whole batch or a
+        // single chain in it.
         assert_eq!(second.recover(0), [5, 7, 0, 3]);
         assert_eq!(second.recover(3), [0]);
-        // It had struck one of them off.
+        // It had cleared one of them in the record.
         for head in [1, 4] {
             first.began(head);
             first.ending(head);
@@ -428,7 +430,7 @@ mod tests {
         open(&given).queue(1, 8).expect("its own").flushed(9);
         assert_eq!(open(&given).left(), Some(left(one, 9)));
         open(&given).leave(left(other, 9));
-        // As an earlier version made it.
+        // Memory created by an earlier version.
         let bytes = given.mmap_size - TAIL_BYTES as u64;
         let short = VhostUserInflight::new(bytes, 0, 2, 8);
         assert_eq!(open(&short).left(), None);
@@ -455,7 +457,7 @@ mod tests {
             left.controllers.sort_unstable();
             assert_eq!((process, &left), (5, &writers));
         }
-        // As many others, and more than there are places for.
+        // As many other controllers, more than there are slots.
         let numbers = 100..118;
         writers.controllers = numbers.map(|number| (number, 1)).collect();
         record.leave_writers(5, &writers);
@@ -467,7 +469,7 @@ mod tests {
         assert_eq!(record.left_writers(), (6, writers));
     }
 
-    /// Requests of a driver that had been reset were carried out for it.
+    /// Requests of a driver that has since been reset must not be executed.
     #[test]
     fn a_driver_that_begins_anew_has_nothing_unfinished() {
         let (mut first, mut second) = queue();

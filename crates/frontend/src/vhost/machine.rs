@@ -1,22 +1,23 @@
-//! The machine that a server served last, which may come back.
+//! The machine that a server served last, which may reconnect.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 
-/// The machine that a server served last, as far as its next connection can be told from another
-/// machine's: by what its monitor keeps for the back end, or else by its memory.
+/// The machine that a server served last, with the properties that distinguish its next connection
+/// from another machine's: the record that its monitor keeps for the back end, or else its memory.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    /// Names it, and the server with it, in the record of its requests under way; drawn.
+    /// Random number that identifies the machine and the server in the record of outstanding
+    /// requests.
     pub(super) number: NonZeroU32,
-    /// Devices and inodes of the files of its memory.
+    /// Devices and inodes of the machine's memory files.
     pub(super) files: Vec<(u64, u64)>,
     /// Indices of its used rings when they stopped, by queue.
     pub(super) used: Vec<u16>,
 }
 
 impl Machine {
-    /// A machine of which nothing is known yet.
+    /// A machine with no known properties.
     pub(super) fn new() -> Self {
         let number = u32::try_from(RandomState::new().hash_one(()) >> u32::BITS);
         Self {
@@ -26,8 +27,8 @@ impl Machine {
         }
     }
 
-    /// Returns true if a machine with this memory has the used ring of a queue at this index just as
-    /// this one left it, so that no other back end served it in between.
+    /// Returns true if a machine with this memory has a queue's used ring at the index where this
+    /// machine left it. No other back end has then served it in between.
     pub(super) fn left(&self, files: &[(u64, u64)], queue: usize, used: u16) -> bool {
         self.files == files && self.used.get(queue) == Some(&used)
     }

@@ -1,4 +1,4 @@
-//! The guest's memory, as the front end shares it.
+//! The guest memory that the front end shares.
 
 use super::guest_memory::Regions;
 use crate::limits::GUEST_REGIONS_MAX;
@@ -11,10 +11,10 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
-/// Alignment of regions, in bytes: that of the smallest pages.
+/// Alignment of regions, in bytes: the smallest page size.
 const ALIGNMENT: u64 = 4096;
 
-/// One region, with its place in the front end's own address space.
+/// One region, with its address in the front end's address space.
 #[derive(Debug)]
 struct Region {
     guest: u64,
@@ -31,13 +31,13 @@ pub(super) struct GuestRegions {
 }
 
 impl GuestRegions {
-    /// The memory at present; a ring keeps what it began with.
+    /// The current memory; a ring keeps the memory that it started with.
     pub(super) fn memory(&self) -> Arc<Regions> {
         Arc::clone(&self.memory)
     }
 
-    /// Devices and inodes of the files that it lies in, in order and once each, which tell it from all
-    /// other memory.
+    /// Devices and inodes of the memory's files, sorted and without duplicates. They distinguish it
+    /// from all other memory.
     pub(super) fn files(&self) -> Vec<(u64, u64)> {
         let files = self.regions.iter().filter_map(|region| {
             let file = region.mapped.file_offset()?.file().metadata().ok()?;
@@ -97,7 +97,7 @@ impl GuestRegions {
         Ok(())
     }
 
-    /// Returns the guest's address of an address of the front end's.
+    /// Translates an address of the front end to the guest's address.
     pub(super) fn guest_address(&self, user: u64) -> Result<GuestAddress, Error> {
         let found = self.regions.iter().find_map(|region| {
             let offset = user.checked_sub(region.user)?;
@@ -111,7 +111,7 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region, Error> {
     let (guest, bytes, user) = (region.guest_phys_addr, region.memory_size, region.user_addr);
     let (guest_end, user_end) = (guest.checked_add(bytes), user.checked_add(bytes));
     let size = usize::try_from(bytes).map_err(|_| Error::InvalidParam)?;
-    // Fields of a ring that are aligned for the guest have to be so here, too.
+    // Ring fields that are aligned for the guest must be aligned here, too.
     let aligned = guest.is_multiple_of(ALIGNMENT) && bytes.is_multiple_of(ALIGNMENT);
     if guest_end.is_none() || user_end.is_none() || !aligned {
         return Err(Error::InvalidParam);

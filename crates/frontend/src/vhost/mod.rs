@@ -1,13 +1,12 @@
 //! A vhost-user back end: a virtio-blk device for a virtual machine, on a Unix socket.
 //!
-//! The machine's monitor (QEMU, Cloud Hypervisor, crosvm), the *front end*, connects to the socket
-//! and shares the guest's memory and the event counters of its virtqueues. A control thread answers
-//! its messages; the queues are served by the core threads, which own the device's channels. Front
-//! ends come one after the other, and the next one is served when the queues of the last one have
-//! stopped.
+//! The machine's monitor (QEMU, Cloud Hypervisor, crosvm) is the *front end*: it connects to the
+//! socket and shares the guest's memory and the event counters of its virtqueues. A control thread
+//! handles its messages. Core threads, which own the device's channels, serve the queues. Front
+//! ends are served one at a time; the next one begins when the last one's queues have stopped.
 //!
-//! A guest is trusted with nothing but the device. Its monitor is trusted not to shrink the memory
-//! that it shares, as every back end has to.
+//! The guest is trusted only with the device. Its monitor is trusted not to shrink the shared
+//! memory, as in every back end.
 
 mod config_channel;
 mod control;
@@ -53,27 +52,28 @@ pub struct VhostOptions {
     pub socket: PathBuf,
     /// The rule that gives a request its class.
     pub class: ClassChoice,
-    /// Rules that go before it.
+    /// Rules with precedence over `class`.
     pub rules: ClassRules,
     /// Refuses writes.
     pub read_only: bool,
-    /// Request queues, of which a machine may use fewer: 1 to [`VRINGS_MAX`], which is the default.
+    /// Number of request queues, 1 to [`VRINGS_MAX`] (default); a machine may use fewer.
     pub queues: Option<u16>,
-    /// The device's name in the guest, of at most 20 bytes.
+    /// The device's name in the guest, at most 20 bytes.
     pub id: String,
-    /// The identity of the volume: a machine that had another one before is refused. 0 for none.
+    /// The identity of the volume; 0 for none. A machine that last used another identity is
+    /// refused.
     pub identity: u64,
-    /// The way to the controllers that a killed back end had: writes are held until they have ended.
-    /// `None` for a device of this machine.
+    /// Access to the controllers of a killed back end: writes are held until these have ended.
+    /// `None` for a local device.
     pub succession: Option<Arc<dyn Succession>>,
-    /// Cores that serve, one thread each; one thread that the kernel places where this is empty.
+    /// Processors, one core thread each; if empty, one thread placed by the kernel.
     pub cores: Vec<CoreId>,
-    /// Policy of idle cores.
+    /// Idle policy of the cores.
     pub poll: PollPolicy,
 }
 
 impl VhostOptions {
-    /// The default options for a socket: class by I/O priority, writable, one core, all queues.
+    /// Default options for a socket: class by I/O priority, writable, one core, all queues.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
@@ -91,8 +91,8 @@ impl VhostOptions {
     }
 }
 
-/// A running server. Dropped, it finishes the requests under way, for ten seconds at most, and ends;
-/// what is left is not answered, so that the next back end may carry it out.
+/// A running server. When dropped, it finishes outstanding requests for at most 10 s and ends.
+/// Unfinished requests get no completion, so that the next back end can execute them.
 #[derive(Debug)]
 pub struct VhostServer {
     shared: Arc<ServedDisk>,
@@ -102,11 +102,10 @@ pub struct VhostServer {
 }
 
 impl VhostServer {
-    /// Serves `devices`, ways of each class to the same blocks.
+    /// Serves `devices`, which are paths of each class to the same blocks.
     ///
     /// # Errors
-    /// A socket that cannot be listened on, a core that may not be used, a device that cannot be
-    /// opened, or an io_uring that the machine refuses.
+    /// The socket, a core, a device, or an io_uring cannot be used.
     pub fn start(
         devices: &PerClass<Arc<dyn Device>>,
         options: &VhostOptions,
@@ -166,13 +165,12 @@ impl VhostServer {
         self.cores.counts()
     }
 
-    /// Asks its threads whether they take messages.
+    /// Sends a probe to the server's threads.
     pub fn ping(&self, ping: &crate::Ping) {
         self.cores.tell(|| Message::Ping(ping.clone()));
     }
 
-    /// Finishes the requests under way, for ten seconds at most, and ends. Does nothing the second
-    /// time.
+    /// Finishes outstanding requests for at most 10 s, and ends. Does nothing if already detached.
     pub fn detach(&mut self) {
         self.end();
     }
@@ -188,7 +186,7 @@ impl VhostServer {
         let file = (origin != Origin::Passed).then(|| SocketFile(path.to_owned()));
         let serve = move |end: &UnixStream| {
             control::serve_all(&socket, end, &shared);
-            // While it is listened on, no other server takes its place.
+            // While the socket is listened on, no other server replaces it.
             drop(file);
         };
         self.control = Some(Acceptor::start("vhost/control", serve)?);
@@ -203,7 +201,7 @@ impl Drop for VhostServer {
 }
 
 impl VhostServer {
-    /// Ends all threads; does nothing the second time.
+    /// Ends all threads; does nothing if they have ended.
     fn end(&mut self) {
         let by = Instant::now() + Duration::from(DRAIN_TIME);
         let mut end_by = self.shared.end_by.lock();
@@ -211,14 +209,14 @@ impl VhostServer {
             .as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
         drop(end_by);
-        // It removes the socket.
+        // Ending the control thread removes the socket.
         self.control = None;
         self.cores.tell(|| Message::End);
         self.cores.join();
     }
 }
 
-/// The file of a Unix socket; removed when dropped, unless it is gone already.
+/// The file of a Unix socket; removed when dropped, if it still exists.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {

@@ -14,8 +14,8 @@ use virtio_queue::{Queue, QueueT as _};
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestRegionMmap};
 
-/// Answers that the driver is shown together, at most: a driver that polls goes on with them while the
-/// next ones are copied.
+/// Maximum completions published together: a polling driver handles them while the next ones are
+/// copied.
 const PUBLISHED_TOGETHER: usize = 16;
 
 /// A virtqueue that has stopped.
@@ -23,50 +23,49 @@ const PUBLISHED_TOGETHER: usize = 16;
 pub(super) struct Stopped {
     /// Index of the next chain in the available ring.
     pub(super) base: u16,
-    /// Heads of the chains that were taken and not answered.
+    /// Heads of the chains that were taken but not completed.
     pub(super) unfinished: Vec<u16>,
 }
 
-/// Places in a used ring: its index, and its elements; and those in an available ring.
-/// `[virtio 1.2 §2.7.6, §2.7.8]`
+/// Offsets in a used ring (index, elements) and in an available ring. `[virtio 1.2 §2.7.6, §2.7.8]`
 const USED_INDEX_AT: u64 = 2;
 const USED_ELEMENTS_AT: u64 = 4;
 const USED_ELEMENT_BYTES: u64 = 8;
 const AVAIL_ELEMENTS_AT: u64 = 4;
 
-/// A virtqueue that begins to be served.
+/// The parameters of a virtqueue to be served.
 #[derive(Debug)]
 pub(super) struct RingSetup {
-    /// Its number.
+    /// Index of the queue.
     pub(super) index: u16,
-    /// Addresses and indices, checked.
+    /// Addresses and indices, validated.
     pub(super) queue: Queue,
     pub(super) memory: Arc<Regions>,
-    /// Tells of new requests; without it they are polled for.
+    /// Signals new requests; without it the ring is polled.
     pub(super) kick: Option<Arc<File>>,
-    /// Tells the driver of completed ones, if it is to be told.
+    /// Notifies the driver of completions; `None` if it wants no notifications.
     pub(super) call: Option<File>,
-    /// Tells the front end that the queue is broken.
+    /// Notifies the front end of a broken queue.
     pub(super) error: Option<File>,
     pub(super) inflight: Option<InflightQueue>,
-    /// Heads of chains that another back end took and did not finish.
+    /// Heads of chains that another back end took but did not complete.
     pub(super) unfinished: Vec<u16>,
-    /// Every write is to be on stable storage: the driver never flushes.
+    /// Every write must be on stable storage on completion: the driver never flushes.
     pub(super) durable: bool,
     pub(super) log: Arc<LogBudget>,
 }
 
-/// The state of the event counter that tells of new requests.
+/// State of the event counter that signals new requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kick {
-    /// There is none: the ring is polled.
+    /// No event counter: the ring is polled.
     Absent,
     Watched(FileId),
-    /// Its watch ends.
+    /// Its watch is ending.
     Ending(FileId),
 }
 
-/// A virtqueue that is served.
+/// A virtqueue that is being served.
 #[derive(Debug)]
 pub(super) struct Ring {
     pub(super) queue: Queue,
@@ -76,22 +75,22 @@ pub(super) struct Ring {
     pub(super) error: Option<File>,
     inflight: Option<InflightQueue>,
     pub(super) durable: bool,
-    /// Chains that were taken and are not answered.
+    /// Number of chains that were taken and not completed.
     pub(super) outstanding: usize,
-    /// No chain is taken any more: the guest broke the ring.
+    /// No more chains are taken: the guest corrupted the ring.
     pub(super) broken: bool,
-    /// The driver tells of new requests.
+    /// Notifications of new requests are enabled.
     pub(super) armed: bool,
-    /// Heads of chains that were answered, which the driver is not shown yet.
+    /// Heads of completed chains that are not published to the driver yet.
     unpublished: Vec<u16>,
-    /// Index of the used ring when the driver was told last.
+    /// Index of the used ring at the last notification of the driver.
     told: u16,
-    /// Waits for the end of what is under way.
+    /// Present while the ring stops: receives the report once all chains are completed.
     pub(super) stopping: Option<SyncSender<Stopped>>,
-    /// Heads of chains that stay unanswered, of a ring that stops.
+    /// Heads of a stopping ring's chains that stay incomplete.
     pub(super) unfinished: Vec<u16>,
-    /// Number of the start, of all starts of rings on this core. Requests with another number are not
-    /// answered here.
+    /// Start number, counted over all rings of this core. Requests with another number do not
+    /// complete on this ring.
     pub(super) start: u64,
     log: Arc<LogBudget>,
 }
@@ -124,7 +123,7 @@ impl Ring {
         room && !self.broken && self.stopping.is_none()
     }
 
-    /// A chain was taken.
+    /// Records that a chain was taken.
     pub(super) fn took(&mut self, head: u16) {
         self.outstanding += 1;
         if let Some(inflight) = &mut self.inflight {
@@ -132,8 +131,8 @@ impl Ring {
         }
     }
 
-    /// Answers a request with its status, and `len` bytes of data before it where that is `Ok`. The
-    /// driver is shown it at once, or [together](Self::publish) with others.
+    /// Completes a request with its status, preceded by `len` bytes of data if the status is `Ok`.
+    /// It is published to the driver at once, or [together](Self::publish) with other completions.
     pub(super) fn answer(
         &mut self,
         (head, at_once): (u16, bool),
@@ -148,8 +147,8 @@ impl Ring {
             inflight.ending(head);
         }
         let written = memory.write_obj(status.byte(), at);
-        // All bytes up to the length were written, which those before the status of a failure need
-        // not be. `[virtio 1.2 §2.7.8.2]`
+        // All bytes up to the length must have been written, which need not hold for the bytes
+        // before a failure status. `[virtio 1.2 §2.7.8.2]`
         let len = match status {
             Status::Ok => len.saturating_add(1),
             Status::IoError | Status::Unsupported => 0,
@@ -169,14 +168,14 @@ impl Ring {
         }
     }
 
-    /// Returns the index of the used ring behind what was answered.
+    /// Returns the used ring's index after all completions, including unpublished ones.
     fn next_used(&self) -> u16 {
         let ahead = u16::try_from(self.unpublished.len()).expect("a few");
         self.queue.next_used().wrapping_add(ahead)
     }
 
-    /// Shows the driver what was answered. A driver that polls reads the index all the time, and each
-    /// change of it has to come back from the driver's processor.
+    /// Publishes completions to the driver. A polling driver reads the index continuously, so each
+    /// update must fetch the cache line back from the driver's processor.
     fn publish(&mut self) {
         if self.unpublished.is_empty() {
             return;
@@ -194,7 +193,7 @@ impl Ring {
         self.unpublished.clear();
     }
 
-    /// A Flush was answered that began in the life of the device's caches with this
+    /// Records a completed Flush that began in the cache life with this
     /// [mark](crate::cache_life::mark).
     pub(super) fn flushed(&self, mark: u32) {
         if let Some(inflight) = &self.inflight {
@@ -202,12 +201,12 @@ impl Ring {
         }
     }
 
-    /// Serves no further request: what the guest wrote makes no sense.
+    /// Stops taking requests because the guest's ring is invalid.
     pub(super) fn break_off(&mut self, reason: &dyn std::fmt::Display) {
         if std::mem::replace(&mut self.broken, true) {
             return;
         }
-        // Once for each start of the ring, and a guest starts it as often as it likes.
+        // Once per start of the ring, and a guest can restart it without limit.
         if let Some(suppressed) = self.log.allow() {
             tracing::error!(
                 suppressed,
@@ -219,7 +218,7 @@ impl Ring {
         }
     }
 
-    /// Asks the driver to tell of new requests. Returns true if there are some already.
+    /// Enables the driver's notifications. Returns true if new requests are already there.
     pub(super) fn arm(&mut self) -> bool {
         self.armed = true;
         match self.queue.enable_notification(&*self.memory) {
@@ -231,7 +230,7 @@ impl Ring {
         }
     }
 
-    /// Asks the driver to be silent.
+    /// Disables the driver's notifications.
     pub(super) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed)
             && let Err(error) = self.queue.disable_notification(&*self.memory)
@@ -240,7 +239,7 @@ impl Ring {
         }
     }
 
-    /// Shows the driver what was answered, and tells it, if it wants to know.
+    /// Publishes completions, and notifies the driver if it has notifications enabled.
     pub(super) fn notify(&mut self) {
         self.publish();
         let next = self.queue.next_used();
@@ -248,7 +247,8 @@ impl Ring {
         if before == next {
             return;
         }
-        // Complete the used ring before reading the driver's wish. `[virtio 1.2 §2.7.7.2]`
+        // The used ring must be written before the driver's notification setting is read. `[virtio
+        // 1.2 §2.7.7.2]`
         fence(Ordering::SeqCst);
         let available = self.queue.avail_ring();
         let wanted = if self.queue.event_idx_enabled() {
@@ -275,7 +275,7 @@ impl Ring {
     }
 }
 
-/// Adds one to an event counter; one that is full has told already.
+/// Adds 1 to an event counter; a full counter is already signalled.
 #[expect(
     clippy::host_endian_bytes,
     reason = "the counter is a number of this machine"
@@ -284,11 +284,11 @@ pub(super) fn signal(counter: &File) {
     let _ = rustix::io::write(counter, &1u64.to_ne_bytes());
 }
 
-/// Bytes of an available ring with the most entries, and some for its alignment.
+/// Bytes of an available ring with the maximum entries, including alignment padding.
 const RING_BYTES: usize = 4096;
 
-/// A queue with an available ring that names `heads`, in memory that the guest's is part of: the way to
-/// chains that the guest's own ring no longer names.
+/// Creates a queue whose available ring contains `heads`, in memory that includes the guest's. It
+/// gives access to chains that the guest's own ring no longer contains.
 pub(super) fn recovered(
     queue: &Queue,
     memory: &Regions,

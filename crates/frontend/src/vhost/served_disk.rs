@@ -1,4 +1,4 @@
-//! The disk that a server serves, as its threads share it, and the messages to its cores.
+//! The state of a served disk that the server's threads share, and the messages to its cores.
 
 use super::ring::{RingSetup, Stopped};
 use super::succession::{OwnWriters, Succession};
@@ -20,23 +20,23 @@ use std::time::Instant;
 pub(super) enum Message {
     /// Serve a virtqueue.
     Start(Box<RingSetup>),
-    /// Take no further chain, and report once all that were taken are answered.
+    /// Take no more chains, and report once all taken chains are completed.
     Stop(u16, SyncSender<Stopped>),
-    /// Report at once, if the queue stops: chains that are not answered by now stay unanswered.
+    /// Report at once if the queue is stopping: chains not completed by now stay incomplete.
     Abandon(u16),
-    /// Writes may no longer be [held](ServedDisk::holds_writes).
+    /// Check whether writes are still [held](ServedDisk::holds_writes).
     Look,
-    /// Tell the driver by another event counter.
+    /// Replace the event counter that notifies the driver.
     Call(u16, Option<File>, SyncSender<()>),
-    /// Tell the front end of a broken queue by another event counter.
+    /// Replace the event counter that notifies the front end of a broken queue.
     Error(u16, Option<File>, SyncSender<()>),
-    /// Answer by dropping it.
+    /// Reply by dropping it.
     Ping(Ping),
-    /// End: what is under way is no longer answered.
+    /// End: outstanding requests get no completion.
     End,
 }
 
-/// The disk that a server serves: state that its threads share.
+/// State of a served disk that its threads share.
 #[derive(Debug)]
 pub(super) struct ServedDisk {
     pub(super) device: Arc<dyn Device>,
@@ -45,22 +45,22 @@ pub(super) struct ServedDisk {
     pub(super) read_only: bool,
     pub(super) queues: u16,
     pub(super) id: [u8; ID_BYTES],
-    /// The losses of the device's cache that the machine knows of which is served, or was last.
+    /// The known cache losses of the machine served now or last.
     pub(super) client: KnownLosses,
     /// A machine is connected.
     pub(super) connected: AtomicBool,
-    /// Writes that the device has still of queues that stopped without their answers, and one for the
-    /// writes of another process that is gone. Until they are done, a later write to their blocks could
-    /// be overwritten by them.
+    /// Number of writes in the device from queues that stopped before they completed, plus one for
+    /// the writes of another, ended process. Until they end, they could overwrite a later write to
+    /// the same blocks.
     pub(super) late_writes: AtomicUsize,
-    /// The identity of the volume; 0 where it is not known.
+    /// The identity of the volume; 0 if unknown.
     pub(super) volume: u64,
-    /// The way to the controllers behind the device, and those of this process.
+    /// Access to the controllers behind the device, and those of this process.
     pub(super) succession: Option<Arc<dyn Succession>>,
     pub(super) writers: OwnWriters,
     /// The cores, once all have started.
     pub(super) cores: OnceLock<Vec<MailboxSender<Message>>>,
-    /// Time at which nothing is waited for any more.
+    /// Deadline of the end: nothing waits beyond it.
     pub(super) end_by: Mutex<Option<Instant>>,
     pub(super) log: Arc<LogBudget>,
 }
@@ -71,8 +71,8 @@ impl ServedDisk {
         &cores[usize::from(queue) % cores.len()]
     }
 
-    /// Returns true if writes have to wait, because an earlier one of an abandoned ring may still be
-    /// carried out.
+    /// Returns true if writes must wait because an earlier write of an abandoned ring may still be
+    /// executed.
     #[inline]
     pub(super) fn holds_writes(&self) -> bool {
         self.late_writes.load(Ordering::SeqCst) > 0
@@ -83,7 +83,7 @@ impl ServedDisk {
         self.late_writes.fetch_add(count, Ordering::SeqCst);
     }
 
-    /// One of the writes that others are held for is over.
+    /// Records the end of one of the earlier writes.
     pub(super) fn write_is_over(&self) {
         if self.late_writes.fetch_sub(1, Ordering::SeqCst) == 1 {
             for core in self.cores.get().into_iter().flatten() {

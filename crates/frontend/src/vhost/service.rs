@@ -1,4 +1,4 @@
-//! The virtqueues of one core: chains in, requests of the device out.
+//! The virtqueues of one core: chains in, device requests out.
 
 use super::guest_memory::Regions;
 use super::ring::{Kick, Ring, RingSetup, Stopped, recovered, signal};
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use switch::{Class, PerClass};
 use virtio_queue::{QueueOwnedT as _, QueueT as _};
 
-/// Vectors that are kept for reuse.
+/// Maximum number of vectors kept for reuse.
 const SPARE_MAX: usize = 1024;
 
-/// Segments of data of the requests that are not answered: no ring has a further one taken from it
-/// beyond that. As many as those of [`CORE_REQUESTS_MAX`](crate::limits::CORE_REQUESTS_MAX) requests
-/// of a driver that keeps to what it is told; 8 MiB.
+/// Maximum data segments of incomplete requests; above it no ring is read. As many as
+/// [`CORE_REQUESTS_MAX`](crate::limits::CORE_REQUESTS_MAX) requests within the reported limits can
+/// have; 8 MiB.
 const SEGMENTS_MAX: usize = 512 * 1024;
 
 /// The work of one core.
@@ -32,25 +32,25 @@ pub(super) struct VhostService {
     shared: Arc<ServedDisk>,
     io: DeviceIo<Taken>,
     op_namespace: OpNamespace,
-    /// By number; those that other cores serve are absent.
+    /// Indexed by queue; `None` for queues of other cores.
     rings: Vec<Option<Ring>>,
-    /// Numbers of the rings that are there.
+    /// Indices of the rings that are present.
     served: Vec<u16>,
-    /// Segments of data of the requests that are not answered.
+    /// Data segments of incomplete requests.
     segments: usize,
-    /// Requests that wait for memory or room.
+    /// Requests waiting for memory or room in the device.
     ready: PerClass<VecDeque<Taken>>,
-    /// Writes that wait because the disk [holds](ServedDisk::holds_writes) them.
+    /// Writes waiting while the disk [holds](ServedDisk::holds_writes) them.
     held: PerClass<VecDeque<Taken>>,
-    /// Rings that were started.
+    /// Number of ring starts.
     starts: u64,
     spare: Vec<Vec<Segment>>,
     other: Vec<Segment>,
-    /// Room for data that cannot be borrowed.
+    /// Bounce buffer for data that cannot be borrowed.
     scratch: Vec<u8>,
     /// The last turn took chains.
     took: bool,
-    /// Work is left that no completion brings back.
+    /// Work remains that no completion will trigger.
     again: bool,
     closing: bool,
 }
@@ -101,7 +101,7 @@ impl VhostService {
         let unfinished = setup.unfinished.clone();
         self.starts += 1;
         let mut ring = Ring::new(setup, kick, self.starts);
-        // The driver may wait for what another back end did.
+        // The driver may wait for completions of another back end.
         ring.call.iter().for_each(signal);
         if !unfinished.is_empty() {
             match recovered(&ring.queue, &ring.memory, &unfinished) {
@@ -116,7 +116,7 @@ impl VhostService {
         if !self.served.contains(&index) {
             self.served.push(index);
         }
-        // What was asked for before the watch.
+        // Take the requests that arrived before the watch.
         self.again = true;
     }
 
@@ -128,7 +128,7 @@ impl VhostService {
         OpKey::new(self.op_namespace, 0, slot)
     }
 
-    /// Takes what the guests made available. Returns true if there was something.
+    /// Takes available chains of the guests. Returns true if there were any.
     fn take(&mut self) -> bool {
         let mut any = false;
         for place in 0..self.served.len() {
@@ -141,7 +141,7 @@ impl VhostService {
                 ring.disarm();
                 let room = usize::from(ring.queue.size()) - ring.outstanding;
                 let memory = Arc::clone(&ring.memory);
-                // The ring's own queue, for as long as chains are taken from it.
+                // The ring's own queue, moved out while chains are taken from it.
                 let mut queue = std::mem::take(&mut ring.queue);
                 any |= self.take_from(number, &mut ring, &mut queue, &memory, room);
                 ring.queue = queue;
@@ -151,7 +151,7 @@ impl VhostService {
         any
     }
 
-    /// Takes at most `room` chains that `queue` makes available in `memory`, which is `ring`'s own or
+    /// Takes at most `room` available chains of `queue` in `memory`, which is `ring`'s own or
     /// contains it. Returns true if there was one.
     fn take_from(
         &mut self,
@@ -186,7 +186,7 @@ impl VhostService {
         any
     }
 
-    /// Queues a request by its class; so many of its ring are under way.
+    /// Queues a request by its class; `depth` is the number of outstanding requests of its ring.
     fn sort(&mut self, (ring, start): (u16, u64), request: Request, depth: usize) {
         let bytes = match request.command {
             Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes,
@@ -203,14 +203,14 @@ impl VhostService {
             start,
             class,
             done: 0,
-            // One that is refused is answered in its turn.
+            // A refused request is completed in its turn.
             command: request.command.unwrap_or(Command::Flush),
             request,
             life: ABSENT,
         });
     }
 
-    /// Hands requests to the device, as far as there is memory; returns true if any was.
+    /// Submits requests to the device while there is memory; returns true if any was submitted.
     fn begin(&mut self, cx: &mut Context<'_>) -> bool {
         let mut begun = false;
         let holds_writes = self.shared.holds_writes();
@@ -229,7 +229,7 @@ impl VhostService {
                 }
                 let bytes = usize::try_from(taken.part_bytes()).expect("a part is bounded");
                 let Some(memory) = self.io.memory(class, bytes, cx) else {
-                    // What others would take, this class needs first.
+                    // The lower classes would take memory that this class needs first.
                     return begun;
                 };
                 let taken = self.ready[class].pop_front().expect("it was in front");
@@ -325,7 +325,7 @@ impl VhostService {
             life,
             ..
         } = taken;
-        // The mark of a Flush moves on with its answer.
+        // A Flush updates the mark when it is published.
         let at_once = class == Class::Latency || life != ABSENT;
         if let Some(ring) = &mut self.rings[usize::from(ring)] {
             ring.answer((request.head, at_once), request.status, status, len);
@@ -374,8 +374,8 @@ impl VhostService {
         }
     }
 
-    /// A request is finished without an answer: its ring was [abandoned](Self::abandon), or the core
-    /// ends.
+    /// Handles a request that finishes without a completion: its ring was
+    /// [abandoned](Self::abandon), or the core ends.
     fn finish_late(&mut self, taken: Taken, result: Result<(), BlockError>) {
         if self.closing {
             return;
@@ -385,13 +385,13 @@ impl VhostService {
         }
         self.recycle(taken.request);
         if result == Err(BlockError::CacheLost) {
-            // It was the Flush that reports the loss: the next one does.
+            // This Flush would have reported the loss; the next one must.
             self.shared.client.lost_before();
         }
     }
 
-    /// Leaves the chains of a ring that stops unanswered. Those that the device has are not waited for,
-    /// but by later writes.
+    /// Leaves the remaining chains of a stopping ring incomplete. Only later writes wait for those
+    /// that are in the device.
     fn abandon(&mut self, index: u16) {
         let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) else {
             // It has stopped meanwhile.
@@ -422,7 +422,7 @@ impl VhostService {
         self.shared.hold_writes(late_writes);
     }
 
-    /// Fails requests that wait for memory that is never free.
+    /// Fails requests that wait for memory that can never become free.
     fn refuse_waiting(&mut self) {
         for class in Class::ALL {
             while let Some(taken) = self.ready[class].pop_front() {
@@ -432,7 +432,7 @@ impl VhostService {
         }
     }
 
-    /// Ends rings that are to stop and have nothing under way.
+    /// Ends stopping rings that have nothing outstanding.
     fn settle(&mut self, cx: &mut Context<'_>) {
         let served = self.served.len();
         let rings = &mut self.rings;
@@ -456,7 +456,7 @@ impl VhostService {
                         base: ring.queue.next_avail(),
                         unfinished: ring.unfinished,
                     };
-                    // One that does not wait any more has given up.
+                    // The receiver may have timed out.
                     let _ = done.send(stopped);
                     return false;
                 }
@@ -474,7 +474,7 @@ impl VhostService {
             self.ready[class].clear();
             self.held[class].clear();
         }
-        // The driver forgets their watches when it ends.
+        // The driver drops their watches when it ends.
         self.rings.iter_mut().for_each(|ring| *ring = None);
         self.served.clear();
         self.io.close(cx);
@@ -492,7 +492,7 @@ impl Service for VhostService {
             unreachable!("the service starts nothing else");
         };
         let Err(error) = result else {
-            // The rings are looked at in each turn.
+            // The rings are checked in each turn.
             return;
         };
         let Some(Some(ring)) = self.rings.get_mut(key.index as usize) else {
@@ -510,7 +510,7 @@ impl Service for VhostService {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
-            // The sender of the answer is dropped with it, which ends the wait for it.
+            // Dropping the message drops the sender of its reply, which ends the wait for it.
             Message::Start(_) | Message::Stop(..) | Message::Call(..) | Message::Error(..)
                 if self.closing => {}
             Message::Start(setup) => self.start(*setup, cx),
@@ -520,7 +520,7 @@ impl Service for VhostService {
                 }
             }
             Message::Abandon(index) => self.abandon(index),
-            // The turn that follows looks.
+            // The following turn checks.
             Message::Look => {}
             Message::Call(index, call, done) => {
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(index)) {
@@ -573,13 +573,13 @@ impl Service for VhostService {
 
     fn may_sleep(&mut self) -> bool {
         let mut idle = true;
-        // Where requests have too many segments, their ends go on with the rings.
+        // At the segment limit, the rings continue when requests finish.
         let has_room = self.segments < SEGMENTS_MAX;
         for &index in &self.served {
             let Some(ring) = &mut self.rings[usize::from(index)] else {
                 continue;
             };
-            // A full one goes on when a request of its is finished.
+            // A full ring continues when one of its requests finishes.
             if ring.takes() && has_room {
                 idle &= !ring.arm() && ring.kick != Kick::Absent;
             }

@@ -1,4 +1,4 @@
-//! One front end's requests: what it shares, and which queues run.
+//! One front end's connection: its shared memory, and its running queues.
 
 use super::inflight::{Inflight, Left};
 use super::machine::Machine;
@@ -29,7 +29,7 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT as _};
 use vm_memory::GuestAddress;
 
-/// Time between two looks at whether the server ends, while a core finishes what is under way.
+/// Interval between checks whether the server ends, while a core finishes outstanding requests.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The state of a connection.
@@ -40,19 +40,19 @@ pub(super) struct Session {
     regions: GuestRegions,
     vrings: Vec<Vring>,
     inflight: Option<Inflight>,
-    /// The machine that was served last, until this one is found to be another one.
+    /// The machine served last, until the connected one proves to be another.
     machine: Machine,
-    /// It was looked at what the machine's last back end left.
+    /// The data left by the machine's last back end has been checked.
     known: bool,
-    /// Size and block size of the device when it was there last.
+    /// Last known size and block size of the device.
     geometry: Geometry,
-    /// Time until which queues that stop wait for the device: one for all that stop one after the
-    /// other.
+    /// Deadline for the device when queues stop: a single one for all queues that stop in
+    /// succession.
     stop_by: Option<Instant>,
 }
 
 impl Session {
-    /// A connection after that of the machine `last`.
+    /// Creates the state of a new connection; `last` is the machine served before.
     pub(super) fn new(shared: Arc<ServedDisk>, geometry: Geometry, last: Machine) -> Self {
         let mut vrings = Vec::new();
         vrings.resize_with(shared.queues.into(), Vring::default);
@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Returns the machine that was served last, once no queue runs.
+    /// Returns the machine served last, once no queue runs.
     pub(super) fn machine(&self) -> Machine {
         let mut machine = self.machine.clone();
         machine.used.resize(self.vrings.len(), 0);
@@ -89,7 +89,7 @@ impl Session {
         self.features & feature.bits() != 0
     }
 
-    /// Starts or stops a queue, as the front end wants it by now.
+    /// Starts or stops a queue to match the front end's current settings.
     fn update(&mut self, index: usize) -> Result<()> {
         let enabled_at_once = !self.has(VhostUserVirtioFeatures::PROTOCOL_FEATURES);
         let vring = &self.vrings[index];
@@ -117,23 +117,23 @@ impl Session {
         Ok(())
     }
 
-    /// Looks, where no record names the machine, at a queue that starts: one that is not as it was
-    /// left is that of another machine, or another back end served it since.
+    /// Checks a starting queue if no record identifies the machine. If the queue differs from how
+    /// it was left, it belongs to another machine, or another back end has served it since.
     fn recognise(&mut self, index: usize, used: u16) {
-        // Otherwise the driver may have begun anew, and relies on nothing from before.
+        // Otherwise the driver may have restarted, and does not rely on earlier requests.
         let goes_on = used != 0;
         if !self.machine.left(&self.regions.files(), index, used) {
             self.known = goes_on;
             self.change_machine(goes_on.then_some(ABSENT));
         }
         if let Some(inflight) = &self.inflight {
-            // It may not have been told yet of what was lost before.
+            // Earlier losses may not have been reported to it yet.
             let mark = if goes_on { ABSENT } else { self.mark() };
             self.leave(inflight, mark);
         }
     }
 
-    /// Leaves this mark for the next back end.
+    /// Stores this mark for the next back end.
     fn leave(&self, inflight: &Inflight, mark: u32) {
         inflight.leave(Left {
             number: self.machine.number,
@@ -142,7 +142,7 @@ impl Session {
         });
     }
 
-    /// Begins to serve another machine than the last one; its last back end left this mark.
+    /// Switches to another machine than the last one; `left` is the mark of its last back end.
     fn change_machine(&mut self, left: Option<u32>) {
         let (device, client) = (&*self.shared.device, &self.shared.client);
         self.machine = Machine::new();
@@ -152,8 +152,8 @@ impl Session {
         }
     }
 
-    /// Returns the mark to leave until the machine flushes: that of the present life of the device's
-    /// caches, unless the machine is still to be told of what was lost before.
+    /// Returns the mark to store until the machine flushes: that of the device's current cache
+    /// life, or [`ABSENT`] while an earlier loss is still to be reported to the machine.
     fn mark(&self) -> u32 {
         match self.shared.client.count() {
             0 => ABSENT,
@@ -161,7 +161,7 @@ impl Session {
         }
     }
 
-    /// Checks what the front end said of a queue, and translates its addresses.
+    /// Validates the front end's settings of a queue, and translates its addresses.
     fn setup(&self, index: usize) -> Result<RingSetup> {
         let vring = &self.vrings[index];
         let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
@@ -183,7 +183,7 @@ impl Session {
         placed.map_err(|_| Error::InvalidParam)?;
         queue.set_event_idx(self.features & 1 << VIRTIO_RING_F_EVENT_IDX != 0);
         queue.set_ready(true);
-        // A ring at the guest's address 0 is one that was never placed, to the queue's own mind.
+        // The queue's own check accepts address 0, which means that the ring was never placed.
         if !queue.is_valid(&*memory) || addresses.1 == GuestAddress(0) {
             return Err(Error::InvalidParam);
         }
@@ -197,12 +197,12 @@ impl Session {
         if let Some(inflight) = &mut inflight {
             unfinished = inflight.recover(next_used);
             unfinished.retain(|&head| head < vring.entries);
-            // The base of a back end that was killed is unknown: what it took are those that it
-            // answered, and those that are left.
+            // The base of a killed back end is unknown: it had taken the chains that it completed,
+            // and the unfinished ones.
             let taken = u16::try_from(unfinished.len()).map_err(|_| Error::InvalidParam)?;
             queue.set_next_avail(next_used.wrapping_add(taken));
         } else if vring.used() == next_used {
-            // Otherwise the driver has begun anew, and relies on nothing from before.
+            // Otherwise the driver has restarted, and does not rely on earlier requests.
             unfinished.clone_from(&vring.unfinished);
         }
         Ok(RingSetup {
@@ -219,14 +219,14 @@ impl Session {
         })
     }
 
-    /// Stops a queue once everything that was taken from it is answered, or
-    /// [`VHOST_STOP_TIME`] is over: the front end, and with it the machine, stands still meanwhile.
+    /// Stops a queue once all chains taken from it are completed, or after [`VHOST_STOP_TIME`]: the
+    /// front end, and with it the machine, is blocked meanwhile.
     fn stop(&mut self, index: usize) -> Result<()> {
         let stopped = self.begin_stop(index)?;
         self.wait_stopped(index, &stopped)
     }
 
-    /// Has a core stop a queue.
+    /// Sends a core the message to stop a queue.
     fn begin_stop(&mut self, index: usize) -> Result<Receiver<Stopped>> {
         let number = u16::try_from(index).map_err(|_| Error::InvalidParam)?;
         let (done, stopped) = sync_channel(1);
@@ -264,7 +264,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the core of a queue that runs, and waits until the message has its effect.
+    /// Sends a message to the core of a running queue, and waits until it has taken effect.
     fn tell_running(
         &mut self,
         index: u8,
@@ -279,14 +279,14 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for a core; until the server ends at most.
+    /// Waits for a core's reply, at most until the server ends.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
         let answer = self.wait_until(answer, None)?;
         answer.ok_or(Error::BackendInternalError)
     }
 
-    /// Waits for a core until `by` at most, which is `None` for no limit. A server that ends waits for
-    /// its own limit instead, and fails then.
+    /// Waits for a core's reply until `by`; `None` for no limit. A server that ends uses its own
+    /// deadline instead, and then fails.
     fn wait_until<T>(&self, answer: &Receiver<T>, by: Option<Instant>) -> Result<Option<T>> {
         loop {
             let end = self.shared.end_by();
@@ -305,7 +305,7 @@ impl Session {
         }
     }
 
-    /// Stops all queues, side by side.
+    /// Stops all queues in parallel.
     pub(super) fn stop_all(&mut self) -> Result<Vec<usize>> {
         let running = (0..self.vrings.len()).filter(|&index| self.vrings[index].runs);
         let running: Vec<_> = running.collect();
@@ -320,7 +320,7 @@ impl Session {
         result.map(|()| running)
     }
 
-    /// Changes the guest's memory, while no queue runs.
+    /// Changes the guest's memory while no queue runs.
     fn change_memory(
         &mut self,
         change: impl FnOnce(&mut GuestRegions) -> Result<()>,
@@ -339,8 +339,8 @@ fn copy(file: Option<&File>) -> Result<Option<File>> {
     copied.map_err(Error::ReqHandlerError)
 }
 
-/// Takes the descriptor of an event counter. One that signals by itself all the time, such as a
-/// file, would keep a core busy; one that blocks would stop it.
+/// Takes the descriptor of an event counter. A descriptor that is always ready, such as a file,
+/// would keep a core busy; a blocking one would stop it.
 fn counter(file: Option<File>, is_written: bool) -> Result<Option<File>> {
     let Some(file) = file else { return Ok(None) };
     let failed = |error: rustix::io::Errno| Error::ReqHandlerError(error.into());
@@ -402,7 +402,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
-        // The protocol's own messages ask for what was agreed on.
+        // The protocol's own messages enable the negotiated features.
         Ok(())
     }
 
@@ -476,7 +476,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let kick = counter(file, false)?.map(Arc::new);
         let vring = self.vring(index.into())?;
-        // A queue that runs goes on with the new one.
+        // A running queue continues with the new counter.
         vring.started = false;
         self.update(index.into())?;
         let vring = self.vring(index.into())?;
@@ -506,16 +506,16 @@ impl VhostUserBackendReqHandlerMut for Session {
         if !geometry.is_gone() {
             self.geometry = geometry;
         }
-        // The disk of a device that went away keeps its size, and its requests fail.
+        // After the device is removed, the disk keeps its size and its requests fail.
         let mut space = space(&self.shared.properties(self.geometry)).to_vec();
         let (at, size) = (at as usize, size as usize);
-        // Front ends know longer versions of it, of which the rest is zeroes.
+        // Front ends may know a longer version, whose additional fields are zero.
         space.resize(space.len().max(at + size), 0);
         Ok(space[at..at + size].to_vec())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // All of it is read-only, and a write to it has no effect. `[virtio 1.2 §5.2.4]`
+        // All fields are read-only, and a write has no effect. `[virtio 1.2 §5.2.4]`
         Ok(())
     }
 
@@ -546,7 +546,7 @@ impl VhostUserBackendReqHandlerMut for Session {
             self.leave(&inflight, self.mark());
         }
         take_over::take_over(&self.shared, inflight.clone())?;
-        // An empty one of a machine that is not known yet stays empty until its first queue starts.
+        // An empty record of an unidentified machine stays empty until its first queue starts.
         self.inflight = Some(inflight);
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! A machine moves to this process from another one, which is gone.
+//! Taking over a machine from another, ended process.
 
 use super::inflight::Inflight;
 use super::served_disk::ServedDisk;
 use std::sync::Arc;
 use vhost::vhost_user::{Error, Result};
 
-/// Takes the machine over that this record belongs to. Where another process left controllers in it,
-/// writes are held until these have ended.
+/// Takes over the machine of this record. If another process stored controllers in it, writes are
+/// held until these have ended.
 pub(super) fn take_over(shared: &Arc<ServedDisk>, record: Inflight) -> Result<()> {
     if shared.succession.is_none() {
         return Ok(());

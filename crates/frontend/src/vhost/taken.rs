@@ -4,24 +4,24 @@ use crate::virtio_blk::{Command, PART_BYTES_MAX, Request, Status};
 use block::{BlockError, Geometry};
 use switch::Class;
 
-/// A request that was taken from a virtqueue.
+/// A request taken from a virtqueue.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) ring: u16,
-    /// The [start](super::ring::Ring::start) of the ring that it was taken from.
+    /// The [start](super::ring::Ring::start) number of its ring.
     pub(super) start: u64,
     pub(super) class: Class,
     pub(super) command: Command,
     pub(super) request: Request,
-    /// Bytes of a Read or Write that were carried out: it is carried out in parts.
+    /// Bytes of a Read or Write that are done: it is executed in parts.
     pub(super) done: u64,
-    /// Of a Flush that has begun: the [mark](crate::cache_life::mark) of the life of the device's
-    /// caches at that time.
+    /// Of a Flush in flight: the [mark](crate::cache_life::mark) of the device's cache life at its
+    /// beginning.
     pub(super) life: u32,
 }
 
 impl Taken {
-    /// Bytes of data of the next part of a Read or Write; otherwise 0.
+    /// Bytes of the next part of a Read or Write; otherwise 0.
     pub(super) fn part_bytes(&self) -> u64 {
         match self.request.command {
             Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => {
@@ -31,7 +31,7 @@ impl Taken {
         }
     }
 
-    /// Returns true if it changes what the device has.
+    /// Returns true if it changes the device.
     pub(super) const fn changes(&self) -> bool {
         matches!(
             self.request.command,
@@ -40,8 +40,7 @@ impl Taken {
     }
 }
 
-/// Returns true unless a request of several parts is refused, of which the first ones would be carried
-/// out.
+/// Returns false if the device would refuse a request only after executing its first parts.
 pub(super) fn fits(geometry: Geometry, offset: u64, bytes: u64) -> bool {
     if bytes <= PART_BYTES_MAX {
         return true;
@@ -51,7 +50,7 @@ pub(super) fn fits(geometry: Geometry, offset: u64, bytes: u64) -> bool {
     is_whole && end.is_some_and(|end| end <= geometry.bytes())
 }
 
-/// Returns the status that tells a driver of a result.
+/// Returns the virtio status for a result.
 pub(super) const fn status_of(result: Result<(), BlockError>) -> Status {
     match result {
         Ok(()) => Status::Ok,

@@ -3,20 +3,21 @@
 use std::fs::File;
 use std::sync::Arc;
 
-/// One virtqueue, as the front end describes it.
+/// One virtqueue, as configured by the front end.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
     pub(super) entries: u16,
-    /// Descriptors, available and used ring, in the front end's address space.
+    /// Addresses of the descriptors, the available and the used ring, in the front end's address
+    /// space.
     pub(super) addresses: Option<[u64; 3]>,
     /// Index of the next chain.
     pub(super) base: u16,
-    /// Heads of the chains before it that were not answered when the queue stopped.
+    /// Heads of earlier chains that were not completed when the queue stopped.
     pub(super) unfinished: Vec<u16>,
     pub(super) kick: Option<Arc<File>>,
     pub(super) call: Option<File>,
     pub(super) error: Option<File>,
-    /// The front end started it, by its event counter.
+    /// The front end has started it by setting its event counter.
     pub(super) started: bool,
     pub(super) enabled: bool,
     /// A core serves it.

@@ -10,23 +10,23 @@ use virtio_bindings::virtio_blk::{
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// Bytes of the configuration space, what later versions of the specification added included; those
-/// read as zeroes.
+/// Bytes of the configuration space, including fields of later specification versions, which read
+/// as zeroes.
 pub const CONFIG_BYTES: usize = 96;
 
-/// The properties of a device that a driver is told.
+/// The device properties that a driver sees.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
     /// Size and block size.
     pub geometry: Geometry,
-    /// Bytes that are best read and written together; 0 for no preference.
+    /// Optimal I/O size in bytes; 0 for no preference.
     pub preferred_bytes: u32,
     /// Number of request queues; at least 1.
     pub queues: u16,
 }
 
-/// Returns the feature bits that a device offers. The write cache cannot be turned off
-/// (`VIRTIO_BLK_F_CONFIG_WCE`): a back end that takes over would not know that it is.
+/// Returns the feature bits that a device offers. Without `VIRTIO_BLK_F_CONFIG_WCE`, so that the
+/// write cache cannot be turned off: a back end that takes over would not know the setting.
 #[must_use]
 pub fn features(read_only: bool) -> u64 {
     let always = [
@@ -50,8 +50,8 @@ pub fn features(read_only: bool) -> u64 {
     bits(&always) | writable
 }
 
-/// Returns true if the driver knows that the device has a write cache, and so flushes it: without
-/// that every write has to be on stable storage. `[virtio 1.2 §5.2.6.2]`
+/// Returns true if the driver knows that the device has a write cache, and so flushes it. Otherwise
+/// every write must be on stable storage before it completes. `[virtio 1.2 §5.2.6.2]`
 #[must_use]
 pub const fn driver_flushes(features: u64) -> bool {
     features & 1 << VIRTIO_BLK_F_FLUSH != 0
@@ -74,13 +74,14 @@ pub fn space(properties: &Properties) -> [u8; CONFIG_BYTES] {
     put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
     put(12, &SEGMENTS_MAX.to_le_bytes());
     put(20, &block.to_le_bytes());
-    // Topology: a logical block is a physical one; then the smallest and the best request, in blocks.
+    // Topology: physical block exponent 0 and alignment 0, then the minimum and the optimal I/O
+    // size, in blocks.
     put(24, &[0, 0]);
     put(26, &1u16.to_le_bytes());
     put(28, &preferred_blocks.to_le_bytes());
     put(34, &queues.to_le_bytes());
-    // Discard, then write zeroes: the most sectors, the most ranges, the alignment of the former,
-    // and that the latter may give space back.
+    // Discard, then write zeroes: the maximum sectors, the maximum ranges, the discard alignment,
+    // and that Write Zeroes may deallocate.
     put(36, &RANGE_SECTORS_MAX.to_le_bytes());
     put(40, &1u32.to_le_bytes());
     put(44, &block_sectors.to_le_bytes());

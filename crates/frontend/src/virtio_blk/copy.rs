@@ -1,14 +1,15 @@
-//! Data between the guest's memory and the device's buffers.
+//! Copies between guest memory and device buffers.
 
 use super::{Segment, Status};
 use reactor::IoSlice;
 use vm_memory::{Address as _, Bytes as _, GuestMemory};
 
-/// Copies the data of a write from the guest's `segments`, behind their first `skip` bytes, into
-/// `slices`, which are no longer than the rest of them together. `scratch` is room for memory that cannot be borrowed.
+/// Copies write data from the guest's `segments`, after their first `skip` bytes, into `slices`,
+/// whose total length is at most that of the remaining segments. `scratch` is a bounce buffer for
+/// memory that cannot be borrowed.
 ///
-/// # Errors
-/// [`Status::IoError`] where a segment is not in the guest's memory, or they are too short.
+/// # Errors [`Status::IoError`] if a segment is outside the guest's memory, or the segments are too
+/// short.
 pub fn copy_in<M: GuestMemory>(
     memory: &M,
     (segments, skip): (&[Segment], u64),
@@ -33,7 +34,7 @@ pub fn copy_in<M: GuestMemory>(
     Ok(())
 }
 
-/// Copies the data of a read from `slices` into the guest's `segments`, behind their first `skip` bytes.
+/// Copies read data from `slices` into the guest's `segments`, after their first `skip` bytes.
 ///
 /// # Errors
 /// As [`copy_in`].
@@ -62,7 +63,7 @@ pub fn copy_out<M: GuestMemory>(
 /// A position within segments.
 struct Cursor<'a> {
     segments: &'a [Segment],
-    /// Bytes of the first segment that are done.
+    /// Bytes of the first segment that are already consumed.
     done: u32,
 }
 
@@ -84,7 +85,8 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Calls `copy` for each piece of the next `len` bytes: its range within them, and its address.
+    /// Calls `copy` for each contiguous piece of the next `len` bytes, with its range within them
+    /// and its address.
     fn each<E>(
         &mut self,
         len: usize,

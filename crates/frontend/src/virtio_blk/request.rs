@@ -1,4 +1,4 @@
-//! One request: its header, the segments of its data, and the byte of its status.
+//! One request: header, data segments, and status byte.
 
 use super::{DESCRIPTORS_MAX, RANGE_SECTORS_MAX, SECTOR_BYTES, SEGMENTS_KEPT};
 use switch::Class;
@@ -13,22 +13,22 @@ use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemory, Permissions
 /// Bytes of a request's header. `[virtio 1.2 §5.2.6]`
 const HEADER_BYTES: usize = 16;
 
-/// Bytes of the range of a discard or a write of zeroes. `[virtio 1.2 §5.2.6]`
+/// Bytes of the range of a discard or write-zeroes request. `[virtio 1.2 §5.2.6]`
 const RANGE_BYTES: usize = 16;
 
 /// The status of a request. `[virtio 1.2 §5.2.6]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The request was carried out.
+    /// The request succeeded.
     Ok,
-    /// The request failed, or asks for what cannot be.
+    /// The request failed or is invalid.
     IoError,
-    /// The request has a type, or a flag, that the device does not know.
+    /// The type or a flag of the request is not supported.
     Unsupported,
 }
 
 impl Status {
-    /// Returns the byte that the driver reads.
+    /// Returns the status byte for the driver.
     #[must_use]
     pub const fn byte(self) -> u8 {
         let code = match self {
@@ -40,7 +40,7 @@ impl Status {
     }
 }
 
-/// A piece of guest memory, which lies within the guest's memory as a whole.
+/// A piece of guest memory, within the guest's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its first byte.
@@ -49,69 +49,69 @@ pub struct Segment {
     pub len: u32,
 }
 
-/// The work that a request asks for. Positions and lengths are in bytes.
+/// The work of a request. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Fill the segments from the device.
+    /// Read from the device into the segments.
     Read {
         /// First byte.
         offset: u64,
-        /// Sum of the segments.
+        /// Total length of the segments.
         bytes: u64,
     },
     /// Write the segments to the device.
     Write {
         /// First byte.
         offset: u64,
-        /// Sum of the segments.
+        /// Total length of the segments.
         bytes: u64,
     },
     /// Put all writes on stable storage.
     Flush,
-    /// Fill the segments with the device's name.
+    /// Write the device's name into the segments.
     GetId,
-    /// The range is no longer needed.
+    /// Deallocate the range.
     Discard {
         /// First byte.
         offset: u64,
         /// Length.
         bytes: u64,
     },
-    /// The range reads as zeroes.
+    /// Write zeroes to the range.
     WriteZeroes {
         /// First byte.
         offset: u64,
         /// Length.
         bytes: u64,
-        /// The space may be given back.
+        /// The device may deallocate the range.
         unmap: bool,
     },
 }
 
-/// A request of a driver's.
+/// A request from the driver.
 #[derive(Debug)]
 pub struct Request {
-    /// The head of the chain, for the used ring.
+    /// The index of the chain's head, for the used ring.
     pub head: u16,
-    /// The I/O priority of the process that made it, as Linux guests fill it in.
+    /// The I/O priority of the submitting process, as Linux guests set it.
     pub priority: u32,
-    /// The work, or the status of a request that is refused.
+    /// The work, or the status with which the request is refused.
     pub command: Result<Command, Status>,
-    /// The segments of the data, in order; empty for a command without data.
+    /// The data segments, in order; empty for a command without data.
     pub data: Vec<Segment>,
-    /// The place of the status byte.
+    /// The address of the status byte.
     pub status: GuestAddress,
 }
 
 impl Request {
-    /// Returns the class that the I/O priority gives: real time is `Latency`. `[blk-switch §3, ionice]`
+    /// Returns the class for the I/O priority: real-time is `Latency`. `[blk-switch §3, ionice]`
     #[must_use]
     pub fn class(&self) -> Class {
         u16::try_from(self.priority).map_or(Class::DEFAULT, Class::from_io_priority)
     }
 }
 
-/// A chain that cannot be answered: it has no status byte that can be reached.
+/// A chain that cannot be completed: its status byte is missing or unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The chain loops, leaves its table, is too long, or has an indirect table where none may be.
@@ -125,18 +125,17 @@ pub enum Malformed {
     Outside,
 }
 
-/// The descriptors of a chain, sorted.
+/// The descriptors of a chain, split into readable and writable segments.
 struct Parts {
     readable: Vec<Segment>,
     writable: Vec<Segment>,
 }
 
-/// Reads the request of a chain. `data` and `other` are vectors for reuse; the request takes the
+/// Parses the request of a chain. `data` and `other` are vectors for reuse; the request takes the
 /// first.
 ///
-/// # Errors
-/// [`Malformed`] where the request cannot be answered: its queue is broken then. Everything else that
-/// is wrong with a request is its [`command`](Request::command).
+/// # Errors [`Malformed`] if the request cannot be completed: its queue is then broken. Any other
+/// error of the request is in its [`command`](Request::command).
 pub fn parse<M>(
     mut chain: DescriptorChain<&M>,
     memory: &M,
@@ -183,7 +182,7 @@ where
         Ok(Command::Read { .. } | Command::Write { .. } | Command::GetId)
     ) {
         data.clear();
-        // A guest can have many wait, each with as many descriptors as it likes.
+        // A guest can queue many requests, each with any number of descriptors.
         if data.capacity() > SEGMENTS_KEPT {
             data = Vec::new();
         }
@@ -198,7 +197,7 @@ where
 }
 
 impl Parts {
-    /// Walks the chain. Descriptors without a byte are passed over.
+    /// Walks the chain. Descriptors of length 0 are skipped.
     fn sort<M: GuestMemory>(&mut self, chain: &mut DescriptorChain<&M>) -> Result<(), Malformed> {
         let mut complete = false;
         for (count, descriptor) in chain.enumerate() {
@@ -219,11 +218,11 @@ impl Parts {
                 len: descriptor.len(),
             });
         }
-        // The walk ends early at whatever is wrong.
+        // The walk stops at the first error.
         complete.then_some(()).ok_or(Malformed::Chain)
     }
 
-    /// Takes the last byte that the device may write. `[virtio 1.2 §5.2.6]`
+    /// Removes the last device-writable byte, which is the status. `[virtio 1.2 §5.2.6]`
     fn take_status<M: GuestMemory>(&mut self, memory: &M) -> Result<GuestAddress, Malformed> {
         let last = self.writable.last_mut().ok_or(Malformed::NoStatus)?;
         last.len -= 1;
@@ -236,7 +235,8 @@ impl Parts {
         reachable.then_some(status).ok_or(Malformed::Outside)
     }
 
-    /// Copies the first bytes of the readable part, however they are cut, and drops them from it.
+    /// Copies the first bytes of the readable part, however they are segmented, and removes them
+    /// from it.
     fn take_readable<M: GuestMemory>(&mut self, out: &mut [u8], memory: &M) -> Result<(), Status> {
         let mut filled = 0;
         let mut spent = 0;
@@ -292,12 +292,12 @@ impl Parts {
         }
     }
 
-    /// Reads the one range of a discard or a write of zeroes. `[virtio 1.2 §5.2.6]`
+    /// Parses the single range of a discard or write-zeroes request. `[virtio 1.2 §5.2.6]`
     fn range<M: GuestMemory>(&mut self, kind: u32, memory: &M) -> Result<Command, Status> {
         let mut range = [0; RANGE_BYTES];
         self.take_readable(&mut range, memory)?;
         if !self.readable.is_empty() {
-            // The configuration says that there is one.
+            // The configuration space allows one range only.
             return Err(Status::IoError);
         }
         let field = |at: usize| {
@@ -328,7 +328,7 @@ impl Parts {
     }
 }
 
-/// Returns the sum of the segments, which lie within the guest's memory.
+/// Returns the total length of the segments after checking that they are in the guest's memory.
 fn check<M: GuestMemory>(
     segments: &[Segment],
     memory: &M,

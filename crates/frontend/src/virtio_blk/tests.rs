@@ -13,7 +13,7 @@ const DATA: u64 = 0x8000;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
-/// Two regions without a gap: what crosses from one into the other is still one range.
+/// Two adjacent regions: a range that crosses the border is still one range.
 fn memory() -> GuestMemoryMmap {
     let ranges = [(GuestAddress(0), 0x9000), (GuestAddress(0x9000), 0x7000)];
     GuestMemoryMmap::from_ranges(&ranges).expect("a small memory")
@@ -68,7 +68,7 @@ fn any_layout_of_a_request_is_understood() {
     });
     let layouts: [&[(u64, u32, u16)]; 3] = [
         &[(HEADER, 16, NEXT), (DATA, 4096, NEXT), (DATA - 1, 1, WRITE)],
-        // A header in three pieces, of which the last has data with it; an empty descriptor.
+        // A header in three pieces, the last of which also contains data; an empty descriptor.
         &[
             (HEADER, 3, NEXT),
             (HEADER + 3, 9, NEXT),
@@ -77,7 +77,7 @@ fn any_layout_of_a_request_is_understood() {
             (DATA, 4000, NEXT),
             (DATA - 1, 1, WRITE),
         ],
-        // More room for the status than it takes.
+        // A status segment longer than 1 byte.
         &[(HEADER, 16, NEXT), (DATA, 4096, NEXT), (DATA - 9, 9, WRITE)],
     ];
     for layout in layouts {
@@ -88,7 +88,7 @@ fn any_layout_of_a_request_is_understood() {
         let bytes: u32 = request.data.iter().map(|segment| segment.len).sum();
         assert_eq!(bytes, 4096);
     }
-    // A read with its status behind the data, in one descriptor.
+    // A read whose status follows the data, in one descriptor.
     header(&memory, 0, 0, 0);
     let request = chain(&memory, &[(HEADER, 16, NEXT), (DATA, 513, WRITE)]);
     let request = request.expect("well-formed");
@@ -129,7 +129,7 @@ fn what_cannot_be_answered_is_malformed_and_the_rest_is_refused() {
     assert_eq!(refused(&[status]), Status::IoError);
     assert_eq!(refused(&[(HEADER, 15, NEXT), status]), Status::IoError);
     assert_eq!(refused(&[(1 << 40, 16, NEXT), status]), Status::IoError);
-    // Beyond the end of memory, and more than a request may have.
+    // Beyond the end of memory, and longer than the limit of a request.
     assert_eq!(
         refused(&[(HEADER, 16, NEXT), (0xF000, 8192, NEXT), status]),
         Status::IoError
@@ -138,7 +138,7 @@ fn what_cannot_be_answered_is_malformed_and_the_rest_is_refused() {
         refused(&[(HEADER, 16, NEXT), (0, 1 << 31, NEXT), status]),
         Status::IoError
     );
-    // More pieces than the driver is told, which some drivers send.
+    // More segments than reported to the driver, as some drivers send.
     let mut pieces = vec![(HEADER, 16, NEXT)];
     pieces.extend([(DATA, 4, NEXT | WRITE); 248]);
     header(&memory, 0, 0, 0);
@@ -153,7 +153,7 @@ fn what_cannot_be_answered_is_malformed_and_the_rest_is_refused() {
     assert_eq!(refused(&[(HEADER, 16, NEXT), status]), Status::Unsupported);
     header(&memory, 0, 0, u64::MAX);
     assert_eq!(refused(&[(HEADER, 16, NEXT), status]), Status::IoError);
-    // A discard of two ranges, where one is allowed.
+    // A discard with two ranges; one is allowed.
     header(&memory, 11, 0, 0);
     assert_eq!(
         refused(&[(HEADER, 16, NEXT), (DATA, 32, NEXT), status]),
@@ -161,8 +161,8 @@ fn what_cannot_be_answered_is_malformed_and_the_rest_is_refused() {
     );
 }
 
-/// Each kept room for all of its descriptors until its turn came: 16 KiB, of as many requests as all
-/// queues have entries.
+/// Waiting requests must not keep their full descriptor capacity: 16 KiB each, for as many requests
+/// as all queues have entries.
 #[test]
 fn a_request_that_is_refused_keeps_no_memory_for_its_segments() {
     let memory = memory();
@@ -191,7 +191,7 @@ fn data_is_copied_whatever_the_pieces() {
         address: GuestAddress(address),
         len,
     };
-    // The second one crosses the border of two regions.
+    // The second segment crosses the border of two regions.
     let from = [
         segment(0x100, 10),
         segment(0x8F00, 1990),
@@ -218,7 +218,7 @@ fn data_is_copied_whatever_the_pieces() {
         .read_slice(&mut copied[3999..], to[1].address)
         .expect("inside");
     assert!(copied == pattern);
-    // Behind each number of bytes, in segments of which one is passed over.
+    // After each offset, in segments one of which is skipped.
     let behind = [
         segment(0xA000, 3),
         segment(0xB000, 4),

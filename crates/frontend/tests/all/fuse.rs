@@ -1,5 +1,5 @@
-//! The FUSE front end on the kernel's own interface: every test mounts, and uses files as any
-//! process would.
+//! The FUSE front end on the kernel's own interface: every test mounts, and accesses files like any
+//! process.
 
 use crate::forgetful::Forgetful;
 use crate::growing::Growing;
@@ -45,7 +45,7 @@ fn what_is_written_directly_is_read_back_directly_and_through_the_page_cache() {
         assert_eq!((metadata.len(), metadata.mode() & 0o777), (16 << 20, 0o600));
         let (direct, cached) = (mounted.open(7, DIRECT), mounted.open(7, 0));
         for (round, len) in [4096, 65536, MIB, 3 * MIB].into_iter().enumerate() {
-            // Cached before, so that a page that is left over shows.
+            // Cached first, so that a stale page is detected.
             let at = 2 * MIB as u64;
             let mut back = Aligned::new(len);
             cached.read_exact_at(&mut back, at).unwrap();
@@ -56,7 +56,7 @@ fn what_is_written_directly_is_read_back_directly_and_through_the_page_cache() {
             back.fill(0);
             direct.read_exact_at(&mut back, at).unwrap();
             assert!(*back == *data, "direct, {len} bytes");
-            // And the other way.
+            // And in the other direction.
             let data = Aligned::filled(len, round as u64 + 100);
             cached.write_all_at(&data, at).unwrap();
             direct.read_exact_at(&mut back, at).unwrap();
@@ -93,8 +93,8 @@ fn threads_that_share_blocks_lose_no_write() {
     let Some(mounted) = attach(vec![(1, same(ram(4 << 20, 4096)))], |_| {}) else {
         return;
     };
-    // Each thread has 64 bytes of every block, and bypasses the cache: then the kernel does not keep
-    // writes apart.
+    // Each thread owns 64 bytes of every block, and bypasses the cache: the kernel then does not
+    // serialise the writes.
     const THREADS: usize = 8;
     const BLOCKS: usize = 16;
     std::thread::scope(|scope| {
@@ -123,8 +123,8 @@ fn threads_that_share_blocks_lose_no_write() {
     }
 }
 
-/// The kernel fills a request by pages of the program's memory, and cut one of more than 1 MiB within
-/// a block where the memory began within a page: it failed with `EINVAL`.
+/// The kernel fills a request with pages of the program's memory. A request of more than 1 MiB must
+/// not be split within a block, which fails with `EINVAL`, if the memory is not page-aligned.
 #[test]
 fn direct_requests_of_memory_within_pages_are_carried_out_as_a_whole() {
     for block_bytes in [512, 4096] {
@@ -146,7 +146,7 @@ fn direct_requests_of_memory_within_pages_are_carried_out_as_a_whole() {
             file.read_exact_at(&mut back[within.clone()], at).unwrap();
             assert!(back[within] == *data, "read, {skew} bytes within a page");
 
-            // A page or two for each of these, whatever its length.
+            // Each vector takes a page or two, whatever its length.
             let (ours, length) = (Aligned::filled(MIB, 77), 2040);
             let pieces: Vec<_> = ours.chunks(length).map(io::IoSlice::new).collect();
             assert_eq!(rustix::io::pwritev(&file, &pieces, at).unwrap(), MIB);
@@ -160,7 +160,7 @@ fn direct_requests_of_memory_within_pages_are_carried_out_as_a_whole() {
 
 #[test]
 fn many_threads_read_what_they_wrote() {
-    // The second gives memory of its own, little of it, in small pieces.
+    // The second device allocates its own memory: little, in small pieces.
     let path = PathDevice::start(ram(32 << 20, 4096), Path::Stm, PathRules::default()).unwrap();
     let path = path.with_requests(8, 16 * 1024);
     let namespaces = vec![
@@ -170,7 +170,7 @@ fn many_threads_read_what_they_wrote() {
     let Some(mounted) = attach(namespaces, |_| {}) else {
         return;
     };
-    // Each thread has a stripe of 1 MiB per file, and writes runs of 4 KiB blocks at random.
+    // Each thread has a stripe of 1 MiB per file, and writes random runs of 4 KiB blocks.
     std::thread::scope(|scope| {
         for thread in 0..16u64 {
             let file = mounted.open(
@@ -251,7 +251,7 @@ fn fsync_and_durable_writes_reach_the_device_and_holes_read_as_zeroes() {
     let zeroes = 64 * 1024..64 * 1024 + MIB;
     assert!(is(zeroes.clone(), 0) && is(zeroes.end..2 * MIB, 0xaa));
 
-    // A range beyond the end, and an unknown change.
+    // A range beyond the end, and an unknown mode.
     let fails = |mode, at, len| fallocate(&file, mode, at, len).unwrap_err();
     assert_eq!(
         fails(FallocateFlags::ZERO_RANGE, 8 << 20, 512),
@@ -268,7 +268,7 @@ fn fsync_and_durable_writes_reach_the_device_and_holes_read_as_zeroes() {
     );
 }
 
-/// They were refused, which no file system does.
+/// Every file system accepts them.
 #[test]
 fn holes_and_zeroes_of_parts_of_blocks_leave_the_other_parts() {
     let (devices, counts) = counting(&ram(1 << 20, 4096));
@@ -278,7 +278,7 @@ fn holes_and_zeroes_of_parts_of_blocks_leave_the_other_parts() {
     let file = mounted.open(1, 0);
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let zero = FallocateFlags::ZERO_RANGE;
-    // Within a block; both edges without and with whole blocks between; one edge each.
+    // Within a block; both edges, without and with whole blocks between; one edge each.
     for (mode, offset, len, whole) in [
         (zero, 100, 512, 0),
         (hole, 4000, 200, 0),
@@ -311,7 +311,7 @@ fn holes_and_zeroes_of_parts_of_blocks_leave_the_other_parts() {
     }
 }
 
-/// Both times were those of 1970, so programs that copy what has changed missed every write.
+/// Programs that copy changed files rely on both times.
 #[test]
 #[expect(
     clippy::disallowed_methods,
@@ -331,7 +331,8 @@ fn times_begin_at_the_attach_and_follow_writes() {
         let changed = Duration::new(found.ctime().cast_unsigned(), 0);
         (found.modified().unwrap(), SystemTime::UNIX_EPOCH + changed)
     };
-    // The kernel's clock for files has steps of some milliseconds, and that of `ctime` here of one second.
+    // File times have a granularity of some milliseconds in the kernel, and `ctime` here one of 1
+    // s.
     let second = Duration::from_secs(1);
     assert!(times(1).0 >= began && times(1).1 + second >= began);
     assert_eq!(times(2).0, old);
@@ -487,7 +488,8 @@ fn fio_verifies_what_it_wrote() {
     }
 }
 
-/// Sets the I/O priority class of the calling thread through `ionice`; false where that is refused.
+/// Sets the I/O priority class of the calling thread through `ionice`; returns false if that is
+/// refused.
 fn set_io_priority(class: &str) -> bool {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let done = mounts::run("ionice", &["-c", class, "-p", &thread]);
@@ -542,7 +544,8 @@ fn the_class_follows_the_options_or_the_io_priority_of_the_thread() {
     );
 }
 
-/// Each thread of the other tests asks once, so none of them saw a class that was looked up again.
+/// Each thread of the other tests sends a single request, so they never see a class that is looked
+/// up again.
 #[test]
 fn a_change_of_the_io_priority_counts_when_what_is_remembered_is_old() {
     let (devices, counts) = counting(&ram(1 << 20, 4096));
@@ -569,7 +572,7 @@ fn a_change_of_the_io_priority_counts_when_what_is_remembered_is_old() {
     });
 }
 
-/// A loop device and a mount of it, taken back in the end.
+/// A loop device with a mount of it; both are removed when dropped.
 struct Loop {
     device: String,
     mounted: Option<std::path::PathBuf>,
@@ -621,7 +624,7 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
     std::fs::write(place.join("data"), &data).unwrap();
     std::fs::remove_file(place.join("data")).unwrap();
     std::fs::write(place.join("kept"), &data).unwrap();
-    // A process that another test starts has the file that was written until it executes its program.
+    // A process started by another test holds the written file until it executes its program.
     let done = loop {
         let done = mounts::run("umount", &[place.to_str().unwrap()]).unwrap();
         if !done.1.contains("busy") {
@@ -636,8 +639,8 @@ fn a_file_system_lives_on_a_loop_device_over_the_file() {
     assert!(std::fs::read(place.join("kept")).unwrap() == data);
 }
 
-/// All open files of a device shared one report of a loss: the second one to be synchronized was
-/// told that its writes were safe.
+/// Each open file must receive its own report of a loss: with a shared one, the second `fsync`
+/// would succeed although its writes were lost.
 #[test]
 fn each_open_file_hears_of_a_lost_cache_once() {
     let device = forgetful();
@@ -683,7 +686,7 @@ fn a_new_size_is_seen_when_attributes_are_old() {
     assert_eq!(back, [5; 4096]);
 }
 
-/// It was an empty file: what read it to its end had a short copy and no error.
+/// With an empty file, a program that reads to the end would get a short copy without an error.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
     let device = forgetful();
@@ -694,7 +697,7 @@ fn a_device_that_went_away_is_no_empty_one() {
     let mut data = Aligned::new(4096);
     direct.read_exact_at(&mut data, 0).unwrap();
     device.set_gone(true);
-    // The kernel asks for attributes again that are older, by its own clock, which has steps.
+    // The kernel refreshes older attributes, by its own coarse clock.
     std::thread::sleep(2 * switchyard_frontend::fuse::limits::ATTRIBUTES_AGE);
     assert_eq!(mounted.file(1).metadata().unwrap().len(), 1 << 20);
     for file in [&direct, &cached] {
@@ -711,9 +714,8 @@ fn a_device_that_went_away_is_no_empty_one() {
     }
 }
 
-/// Memory that a thread of the front end needed was made free by writing to the file system over its
-/// own file, which waited for that thread. Where the right to that is missing (`CAP_SYS_RESOURCE`),
-/// nothing changes.
+/// A memory allocation in a front-end thread must not write to the file system over its own file,
+/// which would wait for that thread. Without `CAP_SYS_RESOURCE` nothing changes.
 #[test]
 fn its_threads_wait_for_no_writes_to_get_memory() {
     // The kernel's PF_MEMALLOC_NOIO.
@@ -737,7 +739,7 @@ fn its_threads_wait_for_no_writes_to_get_memory() {
     let Some(_mounted) = attach(vec![(1, same(ram(1 << 20, 4096)))], |_| {}) else {
         return;
     };
-    // Other tests start threads of this name, too.
+    // Other tests start threads with this name, too.
     let by = std::time::Instant::now() + Duration::from_secs(20);
     loop {
         let found = of_threads("fuse-dataplane");

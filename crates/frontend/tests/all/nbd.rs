@@ -1,4 +1,4 @@
-//! The NBD server, and a client that says what no ordinary client says.
+//! The NBD server, with a client that can also send invalid requests.
 
 use crate::forgetful::Forgetful;
 use crate::gated::Gated;
@@ -50,7 +50,7 @@ fn what_was_written_reads_back() {
         assert!(client.read(8192, 8192).iter().all(|&byte| byte == 0));
     }
     assert_eq!(client.error(FLUSH, (0, 0)), 0);
-    // Another connection, and every form of replies.
+    // On another connection, and with every form of replies.
     let mut other = Client::extended(&path);
     other.send(READ, 0, 9, (16384, 4096));
     let (kind, cookie, payload) = other.chunk();
@@ -86,7 +86,7 @@ fn wrong_requests_get_the_error_that_the_specification_names() {
             "{command} {range:?}"
         );
     }
-    // The data of a write that is refused is passed over.
+    // The data of a refused write is discarded.
     assert_eq!(client.write(BYTES - BLOCK, &[1; 8192]), ENOSPC);
     assert_eq!(client.write(100, &[1; 4096]), EINVAL);
     client.send(READ, 0x8000, 3, (0, BLOCK));
@@ -118,7 +118,7 @@ fn a_client_that_speaks_something_else_is_closed() {
     let mut client = Client::simple(&path);
     client.stream.write_all(&[0x55; 64]).unwrap();
     assert!(client.is_closed());
-    // More data than a request may have.
+    // More data than allowed for a request.
     let mut client = Client::simple(&path);
     client.send(WRITE, 0, 1, (0, 1 << 30));
     assert!(client.is_closed());
@@ -131,7 +131,7 @@ fn a_client_that_speaks_something_else_is_closed() {
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
 }
 
-/// Half a write is no write: nothing of it reaches the device.
+/// An incomplete write must not reach the device, not even in part.
 #[test]
 fn a_client_that_dies_in_a_write_leaves_the_blocks_as_they_were() {
     let (_server, path) = serve(ram());
@@ -143,7 +143,7 @@ fn a_client_that_dies_in_a_write_leaves_the_blocks_as_they_were() {
     assert!(Client::simple(&path).read(0, 65536) == pattern(1, 65536));
 }
 
-/// A device that does not answer keeps a server from ending for the drain time only.
+/// A device that does not respond delays the end of a server by the drain time only.
 #[test]
 fn detaching_gives_up_what_is_never_answered() {
     let delays = DelayOptions {
@@ -158,8 +158,8 @@ fn detaching_gives_up_what_is_never_answered() {
     assert!(client.is_closed());
 }
 
-/// Requests after the signal got an error, which clients pass on to their programs instead of
-/// connecting again.
+/// Requests after the signal must not fail: clients pass errors on to their programs instead of
+/// reconnecting.
 #[test]
 fn detaching_answers_what_is_in_flight_and_closes_without_an_error() {
     let device = Gated::new(ram(), 1);
@@ -178,7 +178,7 @@ fn detaching_answers_what_is_in_flight_and_closes_without_an_error() {
         0,
         "it is closed at once"
     );
-    // What comes now is for the next server.
+    // Later requests are for the next server.
     client.send(WRITE, 0, 2, (BLOCK, BLOCK));
     client.stream.write_all(&[2; 4096]).unwrap();
     client.send(READ, 0, 3, (0, BLOCK));
@@ -209,7 +209,7 @@ fn detaching_flushes_what_was_written() {
     assert!(!device.has_unflushed() && !server.was_forced());
 }
 
-/// The next server could not know that clients rely on writes that were not flushed.
+/// The next server must learn that clients rely on unflushed writes.
 #[test]
 fn a_server_that_cannot_flush_leaves_its_socket_behind() {
     let rule = FaultRule {
@@ -237,19 +237,19 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_replaced() {
     assert!(error.to_string().contains("cannot listen on"), "{error}");
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
     drop(server);
-    // As a process that is killed leaves it.
+    // A stale socket, as after a killed process.
     drop(UnixListener::bind(&path).unwrap());
     let mut server = NbdServer::start(&devices, &options(&path)).unwrap();
     assert_eq!(Client::simple(&path).read(0, 4096), [0; 4096]);
     server.detach();
-    // A file is nobody's socket.
+    // A regular file is not a socket.
     std::fs::write(&path, "content").unwrap();
     NbdServer::start(&devices, &options(&path)).unwrap_err();
     assert_eq!(std::fs::read(&path).unwrap(), b"content");
     std::fs::remove_file(&path).unwrap();
 }
 
-/// The name of the export says the class: each has a way of its own to the device.
+/// The export's name selects the class: each class has its own path to the device.
 #[test]
 fn exports_carry_their_class() {
     let path = socket();
@@ -264,13 +264,13 @@ fn exports_carry_their_class() {
         client
     };
     assert_eq!(open("latency").write(0, &[7; 4096]), 0);
-    // The default is the class of the options.
+    // The default export has the class of the options.
     assert_eq!(open("").read(0, 4096), [0; 4096]);
     assert_eq!(open("throughput").read(0, 4096), [0; 4096]);
     assert_eq!(open("latency").read(0, 4096), [7; 4096]);
 }
 
-/// QEMU took it for an empty one.
+/// QEMU treats a larger device as empty.
 #[test]
 fn a_device_that_is_larger_than_its_clients_can_say_is_refused() {
     let path = socket();
@@ -300,7 +300,7 @@ fn only_loopback_addresses_are_served() {
     assert!(matches!(server.address(), Address::Tcp(address) if address.port() > 0));
 }
 
-/// The class of a small request by the default export is that of a rule.
+/// A rule sets the class of a small request through the default export.
 #[test]
 fn a_rule_goes_before_the_class_of_the_default_export() {
     let path = socket();
@@ -350,7 +350,8 @@ fn connections_are_bounded_and_come_back() {
     drop(open());
 }
 
-/// Clients that never finish the handshake took all places, and a client with a certificate none.
+/// Clients that never finish the handshake must not occupy all connections and lock out a client
+/// with a certificate.
 #[test]
 fn the_handshake_of_a_client_ends_those_that_never_finish() {
     let (_server, path) = serve(ram());
@@ -363,7 +364,7 @@ fn the_handshake_of_a_client_ends_those_that_never_finish() {
     assert_eq!(last.option(7, &[0; 6]).last(), Some(&1), "the last goes on");
 }
 
-/// A device without operations that need no data.
+/// A device without the operations that carry no data.
 #[derive(Debug)]
 struct Without(Arc<dyn Device>, bool);
 
@@ -389,7 +390,7 @@ impl Device for Without {
     }
 }
 
-/// They were offered whatever the target had, and clients relied on them.
+/// Clients rely on the advertised operations, so they must be those that the target supports.
 #[test]
 fn trim_and_write_zeroes_are_offered_if_the_device_has_them() {
     let flags = |device: Arc<dyn Device>| {
@@ -424,8 +425,8 @@ fn what_a_device_does_not_have_is_not_supported() {
     }
 }
 
-/// The connections of a core shared one report of a loss: the second one to flush was told that its
-/// writes were safe.
+/// Each connection must receive its own report of a loss: with a shared one, the second Flush would
+/// succeed although its writes were lost.
 #[test]
 fn each_connection_hears_of_a_lost_cache_once() {
     let device = forgetful();
@@ -448,7 +449,7 @@ fn each_connection_hears_of_a_lost_cache_once() {
     }
 }
 
-/// A socket that a server may leave behind; removed when dropped.
+/// A socket that a server may leave; removed when dropped.
 struct Left<'a>(&'a Path);
 
 impl Drop for Left<'_> {
@@ -457,8 +458,7 @@ impl Drop for Left<'_> {
     }
 }
 
-/// Clients of a front end that was killed come back to the next one, which knew of none of their
-/// writes.
+/// Clients of a killed front end reconnect to the next one, which must account for their writes.
 #[test]
 fn a_cache_that_is_lost_after_a_killed_front_end_fails_a_flush_of_the_next_one() {
     for was_killed in [true, false] {
@@ -479,8 +479,8 @@ fn a_cache_that_is_lost_after_a_killed_front_end_fails_a_flush_of_the_next_one()
     }
 }
 
-/// A program that failed after its server had found a socket left behind removed the socket, and the
-/// next server told no client of a loss.
+/// A program that fails after its server has found a stale socket must keep it: otherwise the next
+/// server would report no loss.
 #[test]
 fn a_server_that_is_dropped_leaves_the_socket_that_it_found_left_behind() {
     let (life, path) = (Arc::new(AtomicU64::new(7)), socket());
@@ -502,7 +502,8 @@ fn a_server_that_is_dropped_leaves_the_socket_that_it_found_left_behind() {
     assert!(!path.exists(), "it found none");
 }
 
-/// It was served as an empty one: a client that copied it made an empty copy and was content.
+/// A removed device must not be served as empty: a client would make an empty copy without an
+/// error.
 #[test]
 fn a_device_that_went_away_is_no_empty_one() {
     let device = forgetful();
@@ -528,7 +529,7 @@ fn a_device_that_went_away_is_no_empty_one() {
     assert!(client.is_closed());
 }
 
-/// A client by `EXPORT_NAME`, whose reply begins with the size.
+/// A client that uses `EXPORT_NAME`, whose reply begins with the size.
 fn connect_by_name(path: &Path) -> (Client, u64) {
     let mut client = Client::greet(path);
     client
@@ -540,7 +541,7 @@ fn connect_by_name(path: &Path) -> (Client, u64) {
     (client, u64::from_be_bytes(export[..8].try_into().unwrap()))
 }
 
-/// A client that connected then took it for an empty one, or for one of a negative size.
+/// Otherwise a connecting client would see an empty device or a negative size.
 #[test]
 fn a_device_that_grows_beyond_what_clients_can_say_ends_there() {
     let growing = Growing::new(Arc::new(Null::new(1 << 63, 4096).unwrap()));
@@ -569,7 +570,8 @@ fn new_connections_see_a_new_size() {
     assert!(client.read(size - BLOCK, 4096) == [1; 4096]);
 }
 
-/// A server closed its socket before it removed it: what replaced it meanwhile was removed.
+/// A server must remove its socket before closing it: otherwise it could remove a successor's
+/// socket.
 #[test]
 fn a_socket_is_removed_before_it_is_closed() {
     for _ in 0..5 {
@@ -577,7 +579,7 @@ fn a_socket_is_removed_before_it_is_closed() {
         let ending = std::thread::spawn(move || drop(server));
         while path.exists() {
             let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
-            // A full queue would hold it up.
+            // A blocking client would wait on a full backlog.
             client.set_nonblocking(true).unwrap();
             let connected = client.connect(&SockAddr::unix(&path).unwrap());
             let refused =

@@ -1,4 +1,6 @@
-//! Requests that NBD clients send ahead of the answers: each gets its share of the server's memory.
+//! Requests that NBD clients pipeline: each client gets its share of the server's memory. A client
+//! that receives no replies does not block other clients, and the server's memory for it is
+//! bounded.
 
 use crate::nbd_client::{Client, FLUSH, READ, WRITE};
 use crate::nbd_servers::{BLOCK, BYTES, file_device, pattern, ram, serve};
@@ -11,9 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// One client that sends and never takes a reply does not keep others from theirs, and what it
-/// makes the server hold is bounded.
-/// A device that takes 4 KiB at a time.
+/// A device that accepts 4 KiB at a time.
 #[derive(Debug)]
 struct Small(Arc<dyn Device>);
 
@@ -56,7 +56,7 @@ fn a_deaf_client_holds_nobody_up() {
     }
 }
 
-/// More requests than are taken at a time, none of whose replies is read meanwhile.
+/// More requests than the limit, with no reply read meanwhile.
 #[test]
 fn a_long_pipeline_is_answered_in_full() {
     let (_server, path) = serve(ram());
@@ -90,8 +90,8 @@ fn a_long_pipeline_is_answered_in_full() {
     thread.join().unwrap();
 }
 
-/// More requests in one send than are taken at a time, with nothing after them that would have the
-/// server look again.
+/// One send with more requests than the limit, and nothing after it that would trigger the server
+/// again.
 #[test]
 fn requests_that_came_at_once_are_all_answered() {
     let (_server, path) = serve(ram());
@@ -103,7 +103,7 @@ fn requests_that_came_at_once_are_all_answered() {
     for _ in 0..1000 {
         assert_eq!(client.reply().0, 0);
     }
-    // As many options, of which the answers do not fit into one send.
+    // As many options, whose replies do not fit in one send.
     let mut client = Client::greet(&path);
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0".repeat(200);
     client.stream.write_all(&list).unwrap();
@@ -112,7 +112,7 @@ fn requests_that_came_at_once_are_all_answered() {
     }
 }
 
-/// The data of a write arrives when as many requests are under way as may be.
+/// The data of a write arrives while the limit of outstanding requests is reached.
 #[test]
 fn a_write_that_began_in_time_finds_room() {
     let delays = DelayOptions {
@@ -138,8 +138,8 @@ fn a_write_that_began_in_time_finds_room() {
     }
 }
 
-/// Four clients hold all large buffers, two of replies that they do not take, and two of writes of
-/// which they do not send the data.
+/// Four clients hold all large buffers: two do not receive their replies, and two do not send the
+/// data of their writes.
 #[test]
 fn deaf_clients_give_their_memory_to_one_that_waits() {
     let (device, file) = file_device();
@@ -147,7 +147,7 @@ fn deaf_clients_give_their_memory_to_one_that_waits() {
     let _deaf = [READ, WRITE, READ, WRITE].map(|command| {
         let mut deaf = Client::simple(&path);
         deaf.send(command, 0, 1, (0, 32 << 20));
-        // Read and half sent, or half arrived: the memory is taken.
+        // Read and partly sent, or partly received: the memory is in use.
         if command == READ {
             assert_eq!(deaf.reply(), (0, 1));
         } else {
@@ -156,18 +156,18 @@ fn deaf_clients_give_their_memory_to_one_that_waits() {
         deaf
     });
     let mut client = Client::simple(&path);
-    // The deaf ones are reset for themselves later.
+    // Clients that do not receive are reset later, for their own timeout.
     let patience = Some(Duration::from_secs(40));
     client.stream.set_read_timeout(patience).unwrap();
     assert!(client.read(40 << 20, 1 << 20) == [0; 1 << 20]);
     std::fs::remove_file(&file).unwrap();
 }
 
-/// Requests of clients that hold all buffers of a core, and of one that needs few of them: it waited
-/// until they were reset, one after the other.
+/// A client that needs few buffers must not wait until clients that hold all buffers of a core are
+/// reset, one after the other.
 #[test]
 fn a_client_with_small_requests_waits_for_no_memory_of_others() {
-    // Of pieces of 4 KiB, so that all buffers come to be taken, also the small ones.
+    // Pieces of 4 KiB, so that all buffers are in use, including the small ones.
     const PIECES_MAX: u64 = 512;
     let buffers = reactor::uring::Options::default().buffers;
     let (_server, path) = serve(Arc::new(Small(ram())));
@@ -178,7 +178,7 @@ fn a_client_with_small_requests_waits_for_no_memory_of_others() {
             let taken = pieces.min(PIECES_MAX);
             let mut client = Client::simple(&path);
             client.send(WRITE, 0, 1, (BYTES / 2, taken * BLOCK));
-            // The socket has no room for as much: the server took it into its memory.
+            // The socket buffer is too small for it: the server has read it into its memory.
             let data = vec![1; usize::try_from(taken * BLOCK - 1).unwrap()];
             client.stream.write_all(&data).unwrap();
             greedy.push(client);
@@ -192,7 +192,7 @@ fn a_client_with_small_requests_waits_for_no_memory_of_others() {
         let read = client.read(0, 65536);
         assert!(read[usize::from(round % 16) * 4096..][..4096] == pattern(round % 16, 4096));
     }
-    // As many as the reserve has buffers for, at a time, and more.
+    // As many concurrent requests as the reserve has buffers, and more.
     let mut all = Vec::new();
     for cookie in 0..40 {
         all.extend(client.header(WRITE, 0, cookie, cookie * BLOCK, BLOCK));
@@ -200,15 +200,15 @@ fn a_client_with_small_requests_waits_for_no_memory_of_others() {
     }
     client.stream.write_all(&all).unwrap();
     (0..40).for_each(|_| assert_eq!(client.reply().0, 0));
-    // None of the others was held to be in its way.
+    // None of the other clients was reset for crowding it out.
     for client in &mut greedy {
         client.stream.write_all(&[1]).unwrap();
         assert_eq!(client.reply(), (0, 1));
     }
 }
 
-/// Each buffer that came free went to a client that needed one: what needs many at a time waited for
-/// as long as they went on.
+/// A request that needs many buffers must not starve while requests that need one take each buffer
+/// that becomes free.
 #[test]
 fn a_large_request_is_served_beside_clients_that_keep_all_buffers_busy() {
     const NEIGHBOURS: usize = 6;
@@ -225,7 +225,7 @@ fn a_large_request_is_served_beside_clients_that_keep_all_buffers_busy() {
             let (path, goes_on) = (&path, &goes_on);
             scope.spawn(move || {
                 let mut client = Client::simple(path);
-                // Of different sizes, so that they do not end together.
+                // Different sizes, so that they do not end together.
                 let bytes =
                     |cookie: u64| (128 << 10) + 4096 * (1 + (cookie + neighbour as u64) % 32);
                 (0..DEPTH).for_each(|cookie| client.send(READ, 0, cookie, (0, bytes(cookie))));

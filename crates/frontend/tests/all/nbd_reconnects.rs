@@ -1,4 +1,4 @@
-//! Clients that lose a connection with writes in flight, and repeat these on another one.
+//! Clients that lose a connection with writes in flight, and repeat them on another connection.
 
 use crate::gated::Gated;
 use crate::nbd_client::{Client, FLUSH, READ, TRIM, WRITE};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use switch::{Class, PerClass};
 use switchyard_frontend::nbd::{NbdOptions, NbdServer};
 
-/// Serves with two threads, between which the clients alternate.
+/// Starts a server with two threads, to which clients are assigned in turn.
 fn serve(device: &Arc<Gated>, path: &Path) -> NbdServer {
     let allowed = reactor::placement::allowed_cores().unwrap();
     let options = NbdOptions {
@@ -35,8 +35,8 @@ fn send_write(client: &mut Client, cookie: u64, offset: u64, data: &[u8]) {
     client.stream.write_all(data).unwrap();
 }
 
-/// The write of a connection that is gone was carried out after a later one of its client's, which
-/// had been flushed: by the other class or the other core.
+/// A write of a lost connection must not be executed after a later, flushed write of its client on
+/// the other class or core.
 #[test]
 fn a_write_of_a_dead_connection_lands_before_its_repetition() {
     for [first, second] in [
@@ -50,10 +50,10 @@ fn a_write_of_a_dead_connection_lands_before_its_repetition() {
         send_write(&mut lost, 1, BLOCK, &[1; 8192]);
         device.wait_held(1);
         drop(lost);
-        // Both threads, whichever had the first.
+        // On both threads, whichever one serves the first connection.
         let mut others = [connect(&path, second), connect(&path, second)];
         for (cookie, client) in (1..).zip(&mut others) {
-            // Blocks of its own are written at once.
+            // Writes to separate blocks do not wait.
             assert_eq!(client.write(64 * BLOCK * cookie, &[9; 4096]), 0);
             send_write(client, cookie, BLOCK, &[2; 4096]);
             assert_eq!(client.error(FLUSH, (0, 0)), 0, "it waits for no write");
@@ -69,7 +69,7 @@ fn a_write_of_a_dead_connection_lands_before_its_repetition() {
     }
 }
 
-/// Those that change blocks without data of their own wait as well, and later writes for them.
+/// Requests that change blocks without carrying data wait as well, and later writes wait for them.
 #[test]
 fn a_trim_waits_for_an_overlapping_write_of_another_connection() {
     let (device, path) = (Gated::new(ram(), 1), socket());
@@ -81,7 +81,7 @@ fn a_trim_waits_for_an_overlapping_write_of_another_connection() {
     let mut others = [(); 2].map(|()| connect(&path, Class::Throughput));
     others[0].send(TRIM, 0, 7, (0, 32 << 20));
     assert_eq!(others[0].error(FLUSH, (0, 0)), 0);
-    // It does not overtake the trim, which waits.
+    // It does not overtake the waiting trim.
     send_write(&mut others[1], 8, 16 << 20, &[3; 4096]);
     assert_eq!(others[1].error(FLUSH, (0, 0)), 0);
     assert_eq!(device.writes(), 1);
@@ -92,7 +92,7 @@ fn a_trim_waits_for_an_overlapping_write_of_another_connection() {
     assert_eq!(others[0].read(16 << 20, 4096), [3; 4096]);
 }
 
-/// Overlapping writes of one connection are its client's to order.
+/// The client orders overlapping writes of one connection.
 #[test]
 fn writes_of_one_connection_do_not_wait_for_each_other() {
     let (device, path) = (Gated::new(ram(), 1), socket());
@@ -105,8 +105,8 @@ fn writes_of_one_connection_do_not_wait_for_each_other() {
     assert_eq!(client.reply(), (0, 1));
 }
 
-/// A connection with as many requests in flight as it may have; its client gave it up with another
-/// write in its socket, which was carried out after later writes.
+/// A connection at its limit of requests in flight, closed by its client with another write in its
+/// socket: that write must not be executed after later ones.
 #[test]
 fn a_write_that_was_not_read_when_its_client_left_is_not_begun() {
     let (device, path) = (Gated::new(ram(), 256), socket());

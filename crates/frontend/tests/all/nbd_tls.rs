@@ -1,4 +1,4 @@
-//! The NBD server with TLS, and clients by hand that do what no ordinary client does.
+//! The NBD server with TLS, with hand-written clients that can also misbehave.
 
 use crate::certificates::Authority;
 use base::Nanos;
@@ -36,7 +36,7 @@ const ERR_UNSUP: u32 = 1 << 31 | 1;
 const ERR_INVALID: u32 = 1 << 31 | 3;
 const ERR_TLS_REQD: u32 = 1 << 31 | 5;
 
-/// A server with certificates in a folder of its own.
+/// A server with certificates in its own directory.
 struct Bed {
     authority: Authority,
     folder: PathBuf,
@@ -50,7 +50,7 @@ impl Bed {
         bed
     }
 
-    /// One with a server that is not started.
+    /// A bed whose server is not started.
     fn stopped() -> Self {
         let folder = block::temporary("tls");
         let authority = Authority::new(&folder);
@@ -87,10 +87,10 @@ impl Bed {
         self.folder.join("nbd.sock")
     }
 
-    /// A client that is past the greeting.
+    /// A client after the greeting.
     fn greet(&self) -> UnixStream {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
-        // Longer than anything takes that works.
+        // Longer than any operation that works.
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).unwrap();
         let mut greeting = [0; 18];
@@ -117,7 +117,7 @@ fn devices() -> PerClass<Arc<dyn Device>> {
     PerClass::from_fn(|_| Arc::clone(&device))
 }
 
-/// A client that trusts the authority of this folder, and shows the certificate of another one.
+/// A client that trusts the authority in `trusted`, and presents the certificate in `own`.
 fn tls(trusted: &Path, own: Option<&Path>) -> ClientConnection {
     let mut authorities = RootCertStore::empty();
     let authority = CertificateDer::from_pem_file(trusted.join("ca-cert.pem"));
@@ -148,7 +148,7 @@ fn option_bytes(number: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends an option, and takes its replies; their types.
+/// Sends an option; returns the types of its replies.
 fn option(stream: &mut (impl Read + Write), number: u32, data: &[u8]) -> Vec<u32> {
     stream.write_all(&option_bytes(number, data)).unwrap();
     let mut kinds = Vec::new();
@@ -176,7 +176,7 @@ fn request(command: u16, cookie: u64, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Takes a simple reply without an error.
+/// Receives a simple reply without an error.
 fn done(stream: &mut impl Read, cookie: u64) {
     let mut reply = [0; 16];
     stream.read_exact(&mut reply).unwrap();
@@ -204,7 +204,7 @@ fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(byte).collect()
 }
 
-/// Waits until the server closes; the bytes before that.
+/// Waits until the server closes; returns the bytes received before.
 fn rest(stream: &mut impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     let ended = stream.read_to_end(&mut bytes);
@@ -214,7 +214,7 @@ fn rest(stream: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Chooses the default export, and uses it.
+/// Selects the default export, and uses it.
 fn serves(stream: &mut (impl Read + Write)) {
     assert_eq!(option(stream, GO, &[0; 6]).last(), Some(&ACK));
     write(stream, 4096, &pattern(7, 8192));
@@ -232,7 +232,7 @@ fn what_is_written_through_tls_reads_back() {
         write(&mut client, 8192, &data);
         assert!(read(&mut client, 8192, length) == data, "{length} bytes");
     }
-    // Many requests of which the replies have no room in one send.
+    // Many requests, whose replies do not fit in one send.
     for cookie in 0..200 {
         let bytes = request(0, cookie, 8192, 65536);
         client.write_all(&bytes).unwrap();
@@ -248,13 +248,13 @@ fn what_is_written_through_tls_reads_back() {
         seen[usize::try_from(cookie).unwrap()] = true;
     }
     assert_eq!(seen, [true; 200]);
-    // The end is told: what comes to a sudden one would be an error here.
+    // The server sends a close notification; an abrupt end would be an error here.
     client.write_all(&request(2, 0, 0, 0)).unwrap();
     let mut bytes = Vec::new();
     assert_eq!(client.read_to_end(&mut bytes).unwrap(), 0);
 }
 
-/// A stream that hands each byte on by itself.
+/// A stream that transfers each byte separately.
 struct ByteByByte(UnixStream);
 
 impl Read for ByteByByte {
@@ -300,7 +300,7 @@ fn required_tls_comes_before_everything_else() {
     assert_eq!(option(&mut stream, STARTTLS, &[]), [ACK]);
     let connection = tls(&bed.authority.path("server"), None);
     serves(&mut StreamOwned::new(connection, stream));
-    // An option that can be answered by closing alone.
+    // An option that can only be refused by closing.
     let mut stream = bed.greet();
     stream.write_all(&option_bytes(EXPORT_NAME, &[])).unwrap();
     assert!(rest(&mut stream).is_empty());
@@ -328,7 +328,7 @@ fn offered_tls_may_be_left_out() {
     serves(&mut stream);
 }
 
-/// Another could have said it in the client's name.
+/// An attacker could have sent it in the client's name.
 #[test]
 fn choices_in_plain_text_are_forgotten() {
     let bed = Bed::new(false, false);
@@ -339,13 +339,13 @@ fn choices_in_plain_text_are_forgotten() {
     assert_eq!(option(&mut stream, STARTTLS, &[]), [ACK]);
     let connection = tls(&bed.authority.path("server"), None);
     let mut stream = StreamOwned::new(connection, stream);
-    // With simple replies no context can be chosen, and replies are simple.
+    // Simple replies allow no metadata context, and they are used here.
     assert_eq!(option(&mut stream, SET_META_CONTEXT, query), [ERR_INVALID]);
     serves(&mut stream);
 }
 
-/// Plain text that follows the question at once is neither an option of the encrypted handshake
-/// nor a part of TLS.
+/// Plain text sent right after STARTTLS must be treated neither as an option of the encrypted
+/// handshake nor as part of TLS.
 #[test]
 fn bytes_behind_the_question_end_the_connection() {
     let bed = Bed::new(true, false);
@@ -356,7 +356,7 @@ fn bytes_behind_the_question_end_the_connection() {
         let mut stream = bed.greet();
         let question = option_bytes(STARTTLS, &[]);
         stream.write_all(&[question, injected].concat()).unwrap();
-        // The answer to the question at most.
+        // At most the reply to STARTTLS.
         let answer = rest(&mut stream);
         assert!(answer.len() <= 20, "{answer:?}");
     }
@@ -366,7 +366,7 @@ fn bytes_behind_the_question_end_the_connection() {
 #[test]
 fn plain_text_within_tls_ends_the_connection() {
     let bed = Bed::new(true, false);
-    // Instead of a handshake: options, records that are none, and records that are too long.
+    // Instead of a handshake: options, invalid records, and records that are too long.
     for garbage in [
         option_bytes(LIST, &[]),
         vec![0xff; 4096],
@@ -374,7 +374,7 @@ fn plain_text_within_tls_ends_the_connection() {
         [23, 3, 3, 0, 0].repeat(1000),
     ] {
         let mut stream = bed.ask();
-        // It may be closed before all of it is taken.
+        // The server may close before it has received all.
         let _ = stream.write_all(&garbage);
         let answer = rest(&mut stream);
         assert!(answer.len() < 20, "an alert at most: {answer:?}");
@@ -410,8 +410,8 @@ fn half_a_handshake_is_given_up() {
     }
 }
 
-/// A client that was gone before two replies, one after the other, kept its place for ever: the
-/// second reply could be neither encrypted nor dropped.
+/// A client that disconnects before two successive replies must not keep its connection for ever:
+/// the second reply can be neither encrypted nor dropped.
 #[test]
 fn a_client_that_is_gone_before_its_replies_keeps_no_place() {
     let mut bed = Bed::stopped();
@@ -476,12 +476,12 @@ fn certificates_that_cannot_be_used_are_named() {
             .unwrap_err()
             .to_string()
     };
-    // Beyond this machine only with names that are proved. This address is not of this machine.
+    // Beyond this machine only with authenticated clients. This address is not one of this machine.
     for (require, verify) in [(true, false), (false, true)] {
         let error = start(require, verify, Some("192.0.2.1:1"));
         assert!(error.contains("verify clients"), "{error}");
     }
-    // Those without TLS would be served without a certificate.
+    // Clients without TLS would be served without a certificate.
     let error = start(false, true, None);
     assert!(error.contains("has to be required"), "{error}");
     let error = start(true, true, Some("192.0.2.1:1"));
@@ -489,7 +489,7 @@ fn certificates_that_cannot_be_used_are_named() {
     let file = |name: &str| bed.authority.path("server").join(name);
     for (name, content) in [
         ("ca-crl.pem", Some("no list")),
-        // A link to nowhere is no list either.
+        // A dangling symbolic link is not a list either.
         ("ca-crl.pem", None),
         ("ca-cert.pem", Some("no certificate")),
         ("ca-cert.pem", None),

@@ -1,4 +1,4 @@
-//! The device suite through a file that FUSE offers, and through NBD.
+//! The device suite on a FUSE file, and through NBD.
 
 use crate::mounts::{attach, ram, same};
 use crate::nbd_device::NbdDevice;

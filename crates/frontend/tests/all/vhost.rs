@@ -1,4 +1,5 @@
-//! The vhost-user back end, by a front end of our own, and by guests that no monitor would have.
+//! The vhost-user back end, with this project's own front end, and with guests that no monitor
+//! would run.
 
 use crate::back_ends::{BYTES, forgetful, options, ram, serve};
 use crate::growing::Growing;
@@ -109,7 +110,7 @@ fn a_new_size_is_told_and_seen() {
     assert_eq!(guest.answers(1), [OK]);
 }
 
-/// Its guest shifted the sectors into a signed number of bytes.
+/// A guest may convert the sector count into a signed number of bytes, which must not overflow.
 #[test]
 fn a_device_that_grows_beyond_what_a_guest_can_say_ends_there() {
     let growing = Growing::new(Arc::new(Null::new(1 << 63, 4096).unwrap()));
@@ -135,7 +136,7 @@ fn classes_come_from_the_priority_in_the_request() {
         let options = VhostOptions { class, ..options() };
         let server = serve(&ram(), &options);
         let mut guest = Guest::connect(server.socket());
-        // Real time, best effort, idle, none, and what is no priority at all.
+        // Real-time, best effort, idle, none, and an invalid priority.
         for (slot, priority) in [1 << 13 | 4, 2 << 13, 1 << 13, 0, u32::MAX]
             .into_iter()
             .enumerate()
@@ -207,7 +208,7 @@ fn wrong_requests_are_refused_and_the_queue_lives() {
         guest.ring.add(0, WRITE_ZEROES, 0, 0, Data::Out(16));
         assert_eq!(guest.answers(1), [expected], "{range:?}");
     }
-    // Data outside of the guest's memory.
+    // Data outside the guest's memory.
     for (address, len) in [(1 << 50, 4096), (u64::MAX - 100, 4096), (0, 1 << 30)] {
         guest.ring.add(0, IN, 0, 0, Data::In(4096));
         guest
@@ -270,7 +271,7 @@ fn a_broken_queue_stops_and_the_next_guest_is_served() {
         guest.publish();
         guest.wait_for_error();
         assert!(!guest.ring.has_used(), "{what}");
-        // Stopping a broken queue works all the same.
+        // A broken queue can be stopped, too.
         guest.stop();
     }
     let mut guest = Guest::connect(server.socket());
@@ -279,8 +280,8 @@ fn a_broken_queue_stops_and_the_next_guest_is_served() {
     assert_eq!(guest.answers(1), [OK], "one indirect table is right");
 }
 
-/// A request with a data segment of this size at the start of `memory`, which is at `at` for the guest.
-/// Returns its status.
+/// Sends a request with a data segment of this size at the start of `memory`, which has the guest
+/// address `at`. Returns its status.
 fn one_segment(guest: &mut Guest, memory: &MmapRegion, kind: u32, sector: u64, len: u32) -> u8 {
     let at = 1 << 40;
     let slice = memory.as_volatile_slice();
@@ -298,7 +299,7 @@ fn one_segment(guest: &mut Guest, memory: &MmapRegion, kind: u32, sector: u64, l
     slice.read_obj(place + 16).unwrap()
 }
 
-/// Firmware read files of up to 1 GiB by one descriptor, and failed above 31.5 MiB.
+/// Firmware reads files of up to 1 GiB with one descriptor.
 #[test]
 fn a_segment_may_be_larger_than_a_driver_is_told() {
     const LEN: usize = 63 << 20;
@@ -321,7 +322,7 @@ fn a_segment_may_be_larger_than_a_driver_is_told() {
         slice.read_slice(&mut found, 4096 * number).unwrap();
         assert!(found == block(number), "{number}");
     }
-    // None of it is carried out where the last part is beyond the end, or is no block.
+    // Nothing is executed if the last part is beyond the end, or is not a whole block.
     let end = BYTES / 512;
     for (sector, len) in [(end - 8 * (LEN as u64 / 4096) + 8, bytes), (0, bytes - 512)] {
         let status = one_segment(&mut guest, &memory, OUT, sector, len);
@@ -333,7 +334,7 @@ fn a_segment_may_be_larger_than_a_driver_is_told() {
     assert!(found == [0; 4096]);
 }
 
-/// Windows' driver sends up to 515, and got an error.
+/// Windows' driver sends up to 515 segments.
 #[test]
 fn a_request_may_have_as_many_segments_as_a_queue_has_entries() {
     const SEGMENTS: usize = 1022;
@@ -398,7 +399,7 @@ fn a_machine_may_have_many_modules_of_memory() {
     let mut guest = Guest::connect(server.socket());
     let most = guest.connection.get_max_mem_slots();
     assert_eq!(most.unwrap(), 509);
-    // With the first one, as many as there may be.
+    // With the first one, the maximum number of regions.
     for module in 1..509u64 {
         let memory = guest.add_memory((1 << 40) + (module << 20), 4096);
         drop(memory);
@@ -407,7 +408,7 @@ fn a_machine_may_have_many_modules_of_memory() {
     assert_eq!(guest.answers(1), [OK]);
 }
 
-/// A machine with two processors wants two queues, and got one.
+/// A machine with two processors uses two queues.
 #[test]
 fn a_machine_finds_a_queue_for_each_of_its_processors() {
     let server = serve(&ram(), &options());
@@ -468,7 +469,7 @@ fn a_front_end_that_is_silent_or_deaf_does_not_keep_a_server_from_its_end() {
             drop(server);
             ended.send(()).unwrap();
         });
-        // What it must not wait for takes 10 s.
+        // Waiting for the drain would take 10 s.
         let result = end.recv_timeout(Duration::from_secs(9));
         assert!(result.is_ok(), "{message:?}");
     }
@@ -493,7 +494,7 @@ fn a_front_end_that_goes_with_requests_under_way_is_waited_for() {
     guest.publish();
     eventually("it comes", || server.counts()[Class::Throughput].begun == 8);
     drop(guest);
-    // The next one is not served before they are finished.
+    // The next front end is served only after they are finished.
     let (_disk, mut bench) = bench(server.socket());
     assert!(begun.elapsed() >= Duration::from_millis(500));
     for lba in 0..8 {
@@ -511,7 +512,7 @@ fn a_queue_stops_at_the_request_after_the_last_that_was_answered() {
     }
     assert_eq!(guest.answers(100), [OK; 100]);
     assert_eq!(guest.stop(), 100);
-    // What is offered meanwhile waits for the next start.
+    // Requests made available meanwhile wait for the next start.
     guest.ring.add(0, IN, 0, 0, Data::In(4096));
     guest.publish();
     assert!(!guest.ring.has_used());
@@ -535,7 +536,7 @@ fn memory_is_changed_while_a_queue_runs() {
 
 #[test]
 fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
-    // As a lost one: nothing is answered when it ends.
+    // Like a lost device: nothing completes when it ends.
     let forever = slow(Nanos::from_secs(3600));
     let device = ram();
     let stuck: Arc<dyn Device> = Arc::new(Delay::new(Arc::clone(&device), forever));
@@ -554,7 +555,7 @@ fn a_back_end_that_was_lost_leaves_its_requests_to_the_next() {
     guest.wait_until_tracked(3);
     drop(server);
     assert!(!guest.ring.has_used());
-    // The next one carries the requests out, from what the guest's memory says then.
+    // The next back end executes the requests with the current content of the guest's memory.
     for slot in [3, 1, 2] {
         let byte = u8::try_from(slot).unwrap() + 100;
         guest.ring.put(slot, 0, &[byte; 4096]);
@@ -590,7 +591,7 @@ fn no_machine_gets_a_disk_of_a_device_that_is_gone() {
     assert_eq!(Guest::connect(server.socket()).sectors(), BYTES / 512);
 }
 
-/// It was cut without a word, so that two long ones could be equal in the guest.
+/// A longer name must not be truncated silently: two long names could become equal in the guest.
 #[test]
 fn a_serial_number_that_is_too_long_is_refused() {
     let devices = PerClass::from_fn(|_| ram());

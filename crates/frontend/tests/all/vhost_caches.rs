@@ -1,4 +1,4 @@
-//! Caches of a device that are lost, as the machines of the vhost-user back end hear of it.
+//! Lost device caches, as reported to the machines of the vhost-user back end.
 
 use crate::back_ends::{forgetful, options, ram, serve};
 use crate::guests::{FLUSH, Guest, IN, IO_ERROR, OK, OUT};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use switchyard_frontend::vhost::{VhostOptions, VhostServer};
 
-/// The back end is killed, and another process goes on.
+/// The back end is killed, and another process continues.
 fn next_back_end(
     last: VhostServer,
     guest: &mut Guest,
@@ -32,8 +32,8 @@ fn flush(guest: &mut Guest) -> u8 {
     guest.answers(1)[0]
 }
 
-/// The target restarted while no back end ran. The next one found a target that had lost nothing, and
-/// the guest's flush succeeded without its writes.
+/// If the target restarts while no back end runs, the next one sees no loss itself; the guest's
+/// flush must fail because its writes are lost.
 #[test]
 fn a_cache_that_was_lost_between_two_back_ends_fails_one_flush() {
     let (target, options) = (Arc::new(AtomicU64::new(7)), options());
@@ -51,14 +51,14 @@ fn a_cache_that_was_lost_between_two_back_ends_fails_one_flush() {
         server = next_back_end(server, &mut guest, &device(), &options);
         write(&mut guest);
     }
-    // Those that are under way together promise the same.
+    // Concurrent flushes report the same result.
     guest.ring.add(0, FLUSH, 0, 0, Data::None);
     guest.ring.add(1, FLUSH, 0, 0, Data::None);
     assert_eq!(guest.answers(2), [IO_ERROR; 2]);
     assert_eq!(flush(&mut guest), OK, "it is told");
     server = next_back_end(server, &mut guest, &device(), &options);
     assert_eq!(flush(&mut guest), OK, "it stays told");
-    // A machine that goes on with the same back end, or a new one, has lost nothing.
+    // A machine that continues with the same back end, or with a new one, has lost nothing.
     target.store(9, Ordering::SeqCst);
     guest.reconnect(server.socket());
     assert_eq!(flush(&mut guest), OK);
@@ -68,7 +68,7 @@ fn a_cache_that_was_lost_between_two_back_ends_fails_one_flush() {
     assert_eq!(flush(&mut other), OK);
 }
 
-/// The device did not know of writes that another process had made in this life of the caches.
+/// The device must account for writes that another process made in this cache life.
 #[test]
 fn a_cache_that_is_lost_before_the_first_flush_of_a_back_end_fails_it() {
     let (target, options) = (Arc::new(AtomicU64::new(7)), options());
@@ -83,11 +83,11 @@ fn a_cache_that_is_lost_before_the_first_flush_of_a_back_end_fails_it() {
     assert_eq!(flush(&mut guest), OK);
 }
 
-/// The pages of the cache were memory of the back end that was killed.
+/// The pages of the cache were memory of the killed back end.
 #[test]
 fn a_cache_that_was_lost_with_its_back_end_fails_one_flush() {
     let (ram, options) = (ram(), options());
-    // What a killed back end does not write back.
+    // Data that a killed back end does not write back.
     let rule = FaultRule {
         operation: FaultOperation::Write,
         ..FaultRule::new(FaultEffect::Error(BlockError::WriteFailure))
@@ -150,7 +150,7 @@ fn a_life_that_is_not_known_is_another_one_unless_nothing_can_be_lost() {
     }
 }
 
-/// Another machine heard of the loss, and the first one's flush succeeded without its writes.
+/// The loss must be reported to the machine that wrote, not only to another one.
 #[test]
 fn a_machine_hears_of_a_cache_that_was_lost_while_another_one_was_served() {
     for is_tracked in [true, false] {
@@ -165,7 +165,7 @@ fn a_machine_hears_of_a_cache_that_was_lost_while_another_one_was_served() {
         guest.leave();
         let mut other = Guest::connect(server.socket());
         remote.lose();
-        // As many requests as the first one's, so that its queue looks like this one's.
+        // As many requests as the first machine's, so that the queues look the same.
         assert_eq!(flush(&mut other), IO_ERROR);
         drop(other);
         for (base, expected) in [(1, IO_ERROR), (2, OK)] {
@@ -178,14 +178,14 @@ fn a_machine_hears_of_a_cache_that_was_lost_while_another_one_was_served() {
         write(&mut other);
         assert_eq!(flush(&mut other), OK);
         drop(other);
-        // One that says what life it knows is told of no other one's end.
+        // A machine whose record has the current life gets no report of another life's end.
         guest.come_back(server.socket(), 3);
         let expected = if is_tracked { OK } else { IO_ERROR };
         assert_eq!(flush(&mut guest), expected, "{is_tracked}");
     }
 }
 
-/// Another machine was told of the loss in its place.
+/// Another machine's flush must not consume the report.
 #[test]
 fn a_machine_that_goes_before_it_is_told_of_a_loss_is_told_when_it_comes_back() {
     for is_tracked in [true, false] {
@@ -213,7 +213,7 @@ fn a_machine_that_goes_before_it_is_told_of_a_loss_is_told_when_it_comes_back() 
     }
 }
 
-/// A back end that had served any machine took each for one that it knew.
+/// A back end that has served some machine must not treat every machine as known.
 #[test]
 fn a_machine_that_comes_from_another_back_end_is_not_taken_for_one_that_was_served() {
     for is_tracked in [true, false] {
@@ -224,7 +224,7 @@ fn a_machine_that_comes_from_another_back_end_is_not_taken_for_one_that_was_serv
         assert_eq!(flush(&mut guest), OK);
         let elsewhere = serve(&device(), &there);
         guest.come_back(elsewhere.socket(), 1);
-        // What it has not flushed is known of after a first flush only.
+        // Its unflushed writes are known only after a first flush.
         assert_eq!(flush(&mut guest), IO_ERROR);
         write(&mut guest);
         target.store(8, Ordering::SeqCst);
@@ -233,14 +233,15 @@ fn a_machine_that_comes_from_another_back_end_is_not_taken_for_one_that_was_serv
         } else {
             guest.come_back(server.socket(), 3);
         }
-        // A back end that ends before it has told the machine leaves that to the next one.
+        // A back end that ends before it has reported to the machine leaves the report to the next
+        // one.
         drop(server);
         let server = serve(&device(), &here);
         guest.come_back(server.socket(), 3);
         assert_eq!(flush(&mut guest), IO_ERROR, "{is_tracked}");
         assert_eq!(flush(&mut guest), OK, "{is_tracked}");
         guest.leave();
-        // Both have served it, and both know of writes that were lost.
+        // Both have served it, and both know of lost writes.
         guest.come_back(elsewhere.socket(), 5);
         assert_eq!(flush(&mut guest), IO_ERROR, "{is_tracked}");
         write(&mut guest);
@@ -251,7 +252,7 @@ fn a_machine_that_comes_from_another_back_end_is_not_taken_for_one_that_was_serv
     }
 }
 
-/// It read a capacity of zero.
+/// A removed device must not report a capacity of zero.
 #[test]
 fn a_machine_that_goes_before_its_queue_starts_gets_no_name_and_no_mark_of_another_one() {
     let (target, here, there) = (Arc::new(AtomicU64::new(7)), options(), options());

@@ -1,5 +1,5 @@
-//! A load on a vhost-user back end by our own front end: the back end hears the class of each
-//! application.
+//! A load on a vhost-user back end from this project's own front end: the back end receives each
+//! application's class.
 
 use crate::back_ends::{options, ram, serve};
 use load::vhost::VhostDisk;
@@ -10,7 +10,7 @@ use switch::Class;
 use switchyard_frontend::ClassChoice;
 use switchyard_frontend::vhost::VhostOptions;
 
-/// Longer than anything takes that works.
+/// Longer than any operation that works.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -38,7 +38,7 @@ fn each_application_has_the_class_that_it_says() {
         let report = load::bench(&apps, &storage, turns, options, None, &stop, &mut |_| {});
         assert_eq!(report.unwrap().errors(), 0);
     };
-    // One load may be over before a slow machine has served anything.
+    // One load may end before a slow machine has served any request.
     let until_served = |class: Class, apps: &[&str]| {
         let began = Instant::now();
         while served(class) == 0 {
@@ -46,7 +46,7 @@ fn each_application_has_the_class_that_it_says() {
             load(apps);
         }
     };
-    // This thread's I/O priority, which counts for those that say no class, is not real-time.
+    // This thread's I/O priority, which applies to applications without a class, is not real-time.
     until_served(
         Class::Throughput,
         &[

@@ -1,4 +1,5 @@
-//! The vhost-user back end where a device does not answer, and where another process takes over.
+//! The vhost-user back end with a device that does not respond, and with a take-over by another
+//! process.
 
 use crate::back_ends::{options, ram, serve};
 use crate::closed_gate::gated;
@@ -17,7 +18,7 @@ fn begun(server: &VhostServer) -> u64 {
     server.counts()[Class::Throughput].begun
 }
 
-/// Returns the content of a block, of which all bytes are equal.
+/// Returns the content of a block, whose bytes must all be equal.
 fn block(guest: &mut Guest, sector: u64) -> u8 {
     guest.ring.add(9, IN, 0, sector, Data::In(4096));
     assert_eq!(guest.answers(1), [OK]);
@@ -27,7 +28,7 @@ fn block(guest: &mut Guest, sector: u64) -> u8 {
     block[0]
 }
 
-/// QEMU stood still until the target was back, and with it the machine.
+/// The monitor, and with it the machine, must not block until the target is back.
 #[test]
 fn a_queue_stops_although_its_device_does_not_answer() {
     for is_tracked in [false, true] {
@@ -44,7 +45,7 @@ fn a_queue_stops_although_its_device_does_not_answer() {
         guest.publish();
         eventually("it comes", || gate.waiting() == 2);
         assert_eq!(guest.stop(), 2);
-        // What the device has still writes the block before the repetition does.
+        // The device's outstanding write changes the block before the repetition does.
         guest.ring.put(0, 0, &[2; 4096]);
         guest.start(2);
         eventually("it comes", || gate.waiting() == 3);
@@ -55,7 +56,7 @@ fn a_queue_stops_although_its_device_does_not_answer() {
     }
 }
 
-/// It waited without a word for as long as the first one lived.
+/// A second front end must not wait for as long as the first one is connected.
 #[test]
 fn a_second_machine_is_disconnected() {
     let server = serve(&ram(), &options());
@@ -70,7 +71,7 @@ fn a_second_machine_is_disconnected() {
     assert_eq!(next.answers(1), [OK]);
 }
 
-/// The guest's file system was on the other one.
+/// The guest's file system is on the other volume.
 #[test]
 fn a_machine_that_had_another_volume_is_refused() {
     let of = |identity| VhostOptions {
@@ -91,7 +92,7 @@ fn a_machine_that_had_another_volume_is_refused() {
     assert_eq!(guest.answers(1), [OK]);
 }
 
-/// Controllers that are these, and the end of others when a test says so.
+/// The given controllers; the test completes the end of other controllers.
 #[derive(Debug)]
 struct Controllers {
     own: Writers,
@@ -133,8 +134,8 @@ impl Succession for Controllers {
     }
 }
 
-/// The repetition of a write was answered, a later one as well, and then the first one came, which the
-/// target had still of the process that was killed.
+/// A late write of a killed process, still at the target, must not land after the repetition and a
+/// later write have completed.
 #[test]
 fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
     let memory = ram();
@@ -155,7 +156,7 @@ fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
     guest.publish();
     eventually("it comes", || gate.waiting() == 1);
     guest.take_record();
-    // Its own controllers have one of these identifiers, for another host.
+    // One of its own controllers has the same identifier, on another host.
     let (second, ends) = Controllers::new(2, &[(4, 7)]);
     let server = serve(&memory, &of(&second));
     guest.ring.put(0, 0, &[2; 4096]);
@@ -178,7 +179,7 @@ fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
     assert_eq!(block(&mut guest, 0), 2);
     assert_eq!(block(&mut guest, 8), 3);
     drop(killed);
-    // The next one has the second's to end; one that ended in order leaves none.
+    // The next one must end the second's controllers; one that ended in order leaves none.
     guest.take_record();
     let (third, ends) = Controllers::new(3, &[(5, 7)]);
     third.has_ended.store(true, Ordering::SeqCst);

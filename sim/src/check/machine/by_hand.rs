@@ -1,6 +1,6 @@
-//! Acts of a host by hand, while devices have its writes: resets, shutdowns and aborts, and additions of
-//! namespaces that are undone. Once the controller has reported the end of writes, none of them may take
-//! effect, and every command is answered.
+//! A scripted host acts while devices have its writes: resets, shutdowns, aborts, and namespace
+//! additions that are rolled back. Once the controller has reported the end of writes, none of them
+//! may take effect, and every command is answered.
 
 use super::super::feature::Feature;
 use super::super::plan::ByHand;
@@ -18,17 +18,17 @@ use wire::nvme::{
     Abort, AdminCommand, Command, Completion, DatasetManagement, IoOpcode, LbaCommand,
 };
 
-/// Time by which other cores are behind the one that opens a namespace.
+/// Delay of the other cores after the core that opens a namespace first.
 const OPENS_LATE: Nanos = Nanos::from_millis(5);
 
-/// Commands that are sent meanwhile, and their interval.
+/// Number of commands sent meanwhile, and their interval.
 const COMMANDS: usize = 16;
 const SENDS_EVERY: Nanos = Nanos::from_micros(500);
 
-/// Time for which an answer is awaited: cores may stand still.
+/// Maximum time to wait for an answer: cores may be stalled.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
-/// First and longest interval between looks at a connection.
+/// First and longest interval between checks of a connection.
 const LOOKS: [Nanos; 2] = [Nanos::from_micros(50), Nanos::from_millis(10)];
 
 /// CSTS.SHST: the shutdown is complete.
@@ -46,7 +46,8 @@ fn zeroes(nsid: u32, slba: u64) -> Command {
 }
 
 impl Machine {
-    /// A host by hand does this at a target, if it can connect there and nothing of an earlier one is left.
+    /// Runs `act` of a scripted host at a target, if it can connect and no earlier act is in
+    /// progress.
     pub(super) fn acts_by_hand(&mut self, target: usize, act: ByHand) {
         let running = {
             let cast = self.cast.borrow();
@@ -58,7 +59,7 @@ impl Machine {
         if controllers.any(|controller| controller.nqn == SUBSYSTEM) {
             return;
         }
-        // A core that stands still answers late.
+        // A stalled core answers late.
         let (now, stands) = (self.world.now(), self.cast.borrow().stands_until(target));
         self.pass(stands.max(now).since(now));
         if self.try_to_end(target, act).is_some() {
@@ -74,8 +75,8 @@ impl Machine {
         }
     }
 
-    /// Returns once the controller reports that its writes have ended; `None` if it does not, or the
-    /// connection is lost.
+    /// Completes when the controller reports that its writes have ended; `None` if it does not, or
+    /// the connection is lost.
     fn try_to_end(&mut self, target: usize, act: ByHand) -> Option<()> {
         let (mut admin, id) = self.connect_by_hand(target, None)?;
         self.configure(&mut admin, Configuration::ENABLE)?;
@@ -116,8 +117,8 @@ impl Machine {
         None
     }
 
-    /// Adds a namespace that one core opens and others cannot, which undoes the addition. Commands of the
-    /// queue come before it, meanwhile and afterwards; each of them is answered.
+    /// Adds a namespace that one core opens and other cores cannot open, so that the addition is
+    /// rolled back. Commands for it are sent before, during and after; each must be answered.
     fn add_in_vain(&mut self, target: usize, queue: QueueByHand) -> Option<()> {
         let cores = self.plan.target_cores;
         if cores < 2 || self.has(Feature::Silence) {
@@ -172,7 +173,8 @@ impl Machine {
         Some(())
     }
 
-    /// Sends a Dataset Management of all blocks, which goes by pieces. Returns its identifier.
+    /// Sends a Dataset Management of all blocks, which the target splits into pieces. Returns its
+    /// CID.
     fn deallocate(&self, queue: &mut QueueByHand) -> Option<u16> {
         let management = DatasetManagement {
             nsid: 1,
@@ -193,8 +195,8 @@ impl Machine {
         queue.send(management.encode(0), &range)
     }
 
-    /// Connects an admin queue, or an I/O queue of a controller. Returns the identifier of the
-    /// controller.
+    /// Connects an admin queue, or an I/O queue of controller `cntlid`. Returns the queue and the
+    /// controller's identifier.
     fn connect_by_hand(&self, target: usize, cntlid: Option<u16>) -> Option<(QueueByHand, u16)> {
         let mut queue = QueueByHand::dial(&self.world, self.known[target].address)?;
         self.await_arrival(&mut queue, |seen| matches!(seen, Seen::Ready).then_some(()))?;
@@ -236,7 +238,7 @@ impl Machine {
         })
     }
 
-    /// Lets all live until that has arrived; `None` if it does not.
+    /// Runs all actors until the item has arrived; `None` if it does not.
     fn await_arrival<T>(
         &self,
         queue: &mut QueueByHand,

@@ -1,4 +1,4 @@
-//! Threads of hosts that die in the middle of what they do, while the others go on.
+//! Threads of hosts that die during their work while other threads run.
 
 use super::super::cast::{Host, Kind, SWITCHED_CORES, Threads};
 use super::Machine;
@@ -6,8 +6,8 @@ use reactor::{Core, PollPolicy};
 use std::rc::Rc;
 
 impl Machine {
-    /// A thread that shares an I/O path dies, of the first host from that one on that has any, or the
-    /// dispatcher of a path: without a word, but for what dropping its channel says.
+    /// Kills a thread that shares an I/O path, or the path's dispatcher, on the first host from
+    /// `host` on that has one. The only notification is the drop of its channel.
     pub(super) fn kill_thread(&mut self, host: usize, thread: usize) {
         let cast = Rc::clone(&self.cast);
         let mut cast = cast.borrow_mut();

@@ -1,18 +1,19 @@
-//! The end of a run: all actors leave, and nothing is left over.
+//! The end of a run: all actors end, and all resources are freed.
 
 use super::*;
 
-/// Longest that a controller of a host that is gone lives on beyond its keep-alive time-out: its core
-/// may stand still, or its device be late. With the time-out it is less than a silent cut takes to
-/// break the connection.
+/// Maximum lifetime of a disconnected host's controller beyond its keep-alive timeout: its core may
+/// be stalled, or its device slow. The sum is less than the time until a silent cut breaks the
+/// connection.
 const OUTLIVES: Nanos = Nanos::from_secs(40);
 
-/// Longest that a connected host may believe in a size that a namespace had: notices wait behind a core
-/// that stands still, and a host that is told reads lists and structures.
+/// Maximum time for which a connected host may use an outdated namespace size: notices wait for a
+/// stalled core, and the host then reads lists and structures.
 const HEARS_WITHIN: Nanos = Nanos::from_secs(60);
 
 impl Machine {
-    /// Nothing goes wrong any more: each host that is connected hears of the size of each namespace.
+    /// Checks, after all faults have ended, that each connected host learns the size of each
+    /// namespace.
     pub(in crate::check) fn check_sizes(&self) {
         let cast = self.cast.borrow();
         let associations = cast.hosts.iter().flat_map(|host| {
@@ -46,11 +47,13 @@ impl Machine {
         );
     }
 
-    /// Lets all actors leave; nothing is left over, and every block is what it may be.
+    /// Ends all actors, and checks that all resources are freed and every block has an allowed
+    /// content.
     pub(in crate::check) fn end(&mut self, at_most: Nanos) {
         let until = self.world.now() + at_most;
         if let Some(liar) = &mut self.cast.borrow_mut().liar {
-            // What it was told may still do it harm; it ends as any other host, and keeps nothing.
+            // Earlier false data may still affect it; it ends like any other host and frees its
+            // resources.
             self.world.tell_lies(liar.driver(), self.plan.lies, 0);
             liar.stop_asking();
         }
@@ -97,7 +100,8 @@ impl Machine {
         }
     }
 
-    /// Hosts are gone; some of their controllers know that by the keep-alive time-out alone.
+    /// Checks that controllers of hosts that have ended are removed, some by the keep-alive timeout
+    /// alone.
     fn check_keep_alive(&self, target: &mut Process) {
         let hosts: Vec<_> = (0..self.plan.hosts).map(host_name).collect();
         let shared = Arc::clone(&target.shared);
@@ -139,7 +143,7 @@ impl Machine {
                 "the target keeps buffers"
             );
         }
-        // Counters are told now and then.
+        // Counters are published periodically.
         let later = self.world.now() + Nanos::from_millis(200);
         self.run_target(target, later, || false);
         self.world.wait_until(later);

@@ -20,17 +20,17 @@ use host::{ConnectOptions, ReplayPolicy, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy};
 use switch::{Class, Knobs};
 
-/// Longest that the connections of a host take to close: they have the memory of requests until then.
+/// Maximum time to close a host's connections, which hold the memory of requests until then.
 const CLOSES: Nanos = Nanos::from_secs(1);
 
-/// Threads of each application of a host with an I/O path that always go by it.
+/// Threads of each application of a host with an I/O path that always use the path.
 const SHARERS: usize = 2;
 
-/// Longest that a request waits for a runner of its path that sleeps, or stands still, before another
+/// Maximum wait of a request for a runner of its path that sleeps or is stalled, before another
 /// thread runs its queue.
 const TAKES_OVER: Nanos = Nanos::from_secs(2);
 
-/// The work of an application, shared by so many threads.
+/// Splits the work of an application among `threads` threads.
 fn shares(whole: &Application, threads: usize) -> impl Iterator<Item = Application> {
     let all = whole.workload.requests;
     let mut prng = Prng::from_seed(whole.seed);
@@ -51,7 +51,7 @@ fn shares(whole: &Application, threads: usize) -> impl Iterator<Item = Applicati
 }
 
 impl Machine {
-    /// The applications of a host, on the volumes of each target in turn.
+    /// Returns the applications of a host, assigned to the volumes of each target in turn.
     pub(super) fn applications(&mut self, host: usize) -> Vec<Application> {
         self.hosts_made += 1;
         let mut applications = Vec::new();
@@ -94,9 +94,9 @@ impl Machine {
         applications
     }
 
-    /// Applications open other channels in the place of theirs. What was given up costs the association
-    /// when its channel is closed, and blocks of lost writes are closed when their namespace comes back:
-    /// errors that no checker expects of a channel that has just been opened.
+    /// True if applications open new channels after closing theirs. Closing a channel with
+    /// cancelled requests costs the association, and blocks of lost writes are closed when their
+    /// namespace returns: errors that no checker expects of a newly opened channel.
     fn reopens(&self) -> bool {
         let others = [
             Feature::GiveUps,
@@ -108,8 +108,8 @@ impl Machine {
         self.has(Feature::Reopens) && !others.into_iter().any(|feature| self.has(feature))
     }
 
-    /// Returns the longest that requests may wait for a connection; `None` if they wait for ever. A
-    /// host that stands still fails none meanwhile.
+    /// Returns the maximum wait of requests for a connection; `None` for no limit. A stalled host
+    /// fails no requests meanwhile.
     fn waits(&self, host: usize) -> Option<Nanos> {
         let pauses = [Feature::Pauses, Feature::CorePauses, Feature::Jumps];
         let stands_still = pauses.into_iter().any(|feature| self.has(feature));
@@ -125,8 +125,9 @@ impl Machine {
         })
     }
 
-    /// Applications ask for others in the place of requests that find no connection, or no queue. Lanes
-    /// of a switchboard keep their queues until the end, so one that has none may never get one.
+    /// True if applications replace requests that find no connection or queue. Lanes of a
+    /// switchboard keep their queues until the end, so an application without a queue may never get
+    /// one.
     fn asks_anew(&self, host: usize) -> bool {
         let may_lack_queues = self.has(Feature::OtherLimits);
         if self.plan.has_board(host) {
@@ -136,12 +137,12 @@ impl Machine {
         }
     }
 
-    /// Threads of this host die.
+    /// True if threads of this host die.
     fn has_deaths(&self, host: usize) -> bool {
         self.plan.paths[host].is_some() && self.has(Feature::ThreadDeaths)
     }
 
-    /// Returns the errors that an application of this host must be ready for on this volume.
+    /// Returns the errors that an application of this host must tolerate on this volume.
     fn tolerance(&self, host: usize, place: usize) -> Tolerance {
         let tolerance = self.plan.tolerance.of_volume(self.may_go(place));
         if self.has_deaths(host) {
@@ -151,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Another volume may come in the place of this one, or it may be no namespace for a while.
+    /// True if this volume may be replaced, or temporarily removed.
     fn may_go(&self, place: usize) -> bool {
         let replaced = place == 0 && self.has(Feature::OtherVolume);
         replaced
@@ -179,7 +180,7 @@ impl Machine {
         }
     }
 
-    /// A host with these applications, which begins to connect to all targets.
+    /// Creates a host with these applications that connects to all targets.
     pub(super) fn host(&mut self, number: usize, applications: Vec<Application>) -> Host {
         let addresses: Vec<_> = self.known.iter().map(|known| known.address).collect();
         let name = host_name(number);
@@ -202,7 +203,7 @@ impl Machine {
         Host::new(kind, applications)
     }
 
-    /// Makes a host with applications that are threads which submit through a switchboard.
+    /// Creates a host whose applications are threads that submit through a switchboard.
     fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
         let (board, mut threads) = self.board(options);
         let controlling = &threads.controlling;
@@ -237,7 +238,7 @@ impl Machine {
         Class::ALL[usize::from(self.prng.chance(1, 2))]
     }
 
-    /// Makes the controllers of a host, and its switchboard with the cores around it.
+    /// Creates the controllers of a host, and its switchboard with cores.
     fn board(&mut self, options: Vec<ConnectOptions>) -> (Switchboard, Threads) {
         let knobs = random_position(&mut self.prng, &Knobs::default());
         let options = options.into_iter();
@@ -257,7 +258,7 @@ impl Machine {
         (board, threads)
     }
 
-    /// Makes the controllers of a host.
+    /// Creates the controllers of a host.
     fn controlling(
         &self,
         options: impl Iterator<Item = ConnectOptions>,
@@ -274,8 +275,8 @@ impl Machine {
         controlling
     }
 
-    /// Makes a host with applications that are threads, most of which reach each namespace by an I/O
-    /// path that they share.
+    /// Creates a host whose applications are threads, most of which share an I/O path to each
+    /// namespace.
     fn by_path(
         &mut self,
         options: Vec<ConnectOptions>,
@@ -348,7 +349,7 @@ impl Machine {
         Kind::Threads(Box::new(threads))
     }
 
-    /// Adds a host on a subsystem of its own, which no oracle judges.
+    /// Adds a host that exchanges changed PDUs, on its own subsystem, unchecked by an oracle.
     pub(super) fn add_liar(&mut self) {
         self.hosts_made += 1;
         let workload = Workload {

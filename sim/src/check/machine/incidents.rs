@@ -1,4 +1,4 @@
-//! Incidents: crashes, replaced volumes, turned knobs, and changes of the configuration.
+//! Incidents: crashes, replaced volumes, knob changes, and configuration changes.
 
 use super::super::cast::Kind;
 use super::super::plan::Incident;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use switch::Knobs;
 use target::{Target, TargetError, Waiter, wait_by};
 
-/// Longest that a crash waits for a request that it is to interrupt.
+/// Maximum wait of a crash for the request that it is to interrupt.
 const ZEROES_AT_MOST: Nanos = Nanos::from_millis(20);
 
 impl Machine {
-    /// Something happens.
+    /// Executes an incident.
     pub(in crate::check) fn meets(&mut self, incident: Incident) {
         let now = self.world.now();
         let until = |pause| now + pause;
@@ -94,7 +94,7 @@ impl Machine {
         *self.incidents.entry(Cow::Borrowed(kind)).or_default() += 1;
     }
 
-    /// Lets all act until disks of a target have zeroed blocks for so many commands.
+    /// Runs all actors until disks of a target have zeroed blocks for `number` commands.
     fn await_zeroes(&self, target: usize, number: u64) {
         let volumes = &self.known[target].volumes;
         let zeroed = || {
@@ -133,13 +133,13 @@ impl Machine {
         self.start_target(target);
     }
 
-    /// Another volume comes in the place of one.
+    /// Replaces a volume by another volume.
     fn replace_volume(&mut self, target: usize, place: usize) {
         self.count("other volumes");
         let volume = Volume::new(self.made, &self.plan, &mut self.prng);
         self.made += 1;
         let nsid = u32::try_from(place + 1).expect("a few");
-        // Observers that know the old volume by its size must learn the new one's.
+        // Observers that identify the old volume by its size must learn the new size.
         volume.extent.begin();
         volume.extent.end(volume.extent.blocks());
         let by = Replacement {
@@ -152,7 +152,7 @@ impl Machine {
         hosts.iter_mut().for_each(|host| host.is_replaced(&by));
         let known = &mut self.known[target];
         let before = std::mem::replace(&mut known.volumes[place], volume);
-        // Where it could not write its pages back, they are gone with its cache.
+        // Pages that could not be written back are lost with its cache.
         before.lose_process();
         known.replaced.push(before);
     }
@@ -162,7 +162,7 @@ impl Machine {
         self.replace_host(number);
     }
 
-    /// A host ends without a word, and another one comes for the rest of its work.
+    /// Crashes a host, and starts another host for the rest of its work.
     pub(super) fn replace_host(&mut self, number: usize) {
         let crashed = self.cast.borrow_mut().hosts.remove(number);
         drop(crashed.kind);
@@ -199,20 +199,19 @@ impl Machine {
         let change = process.shared.begin_knobs(knobs);
         process.turning = Some(change.expect("the position is valid"));
         self.count("knobs turned");
-        // Those of a switchboard follow.
+        // The cores of a switchboard follow.
         for host in &cast.hosts {
             if let Kind::Threads(host) = &host.kind
                 && let Some(board) = &host.board
             {
                 let knobs = random_position(&mut self.prng, &Knobs::default());
-                // A core that is held up may not take another message.
+                // A stalled core may not take another message.
                 let _ = board.set_knobs(&knobs);
             }
         }
     }
 
-    /// Changes a target as its control plane does, while all actors go on. Returns true if it is
-    /// changed.
+    /// Changes a target through its control plane while all actors run. Returns true on success.
     fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
         let (world, cast) = (self.world.clone(), Rc::clone(&self.cast));
         let waiter: Waiter = Box::new(move |done, timeout| {
@@ -223,7 +222,7 @@ impl Machine {
         self.change_by(target, waiter, what)
     }
 
-    /// Changes a target while this waiter runs all actors. Returns true if it is changed.
+    /// Changes a target while this waiter runs all actors. Returns true on success.
     pub(super) fn change_by(
         &self,
         target: usize,
@@ -280,7 +279,7 @@ impl Machine {
         self.known[target].removed = false;
     }
 
-    /// Changes a target, as often as it takes.
+    /// Changes a target, with retries until it succeeds.
     fn change_at_last(&self, target: usize, what: impl Fn(&Target) -> Result<(), TargetError>) {
         while !self.change(target, &what) {
             self.pass(Nanos::from_secs(1));
@@ -320,7 +319,7 @@ impl Machine {
         };
         rights.iter().for_each(Rights::begin);
         let denied = self.change(target, |t| t.deny_host(SUBSYSTEM, &name));
-        // Its controllers end as soon as every core has heard of it: one may stand still.
+        // Its controllers end once every core has received the change: a core may be stalled.
         let now = self.world.now();
         let stands = self.cast.borrow().stands_until(target).max(now);
         self.pass(stands.since(now) + Nanos::from_secs(1));

@@ -1,30 +1,30 @@
-//! Writes that no application waits for any more: they may be carried out as long as a controller of
-//! their host is there, and not later.
+//! Writes that no application waits for any more: they may be executed while a controller of their
+//! host exists, but not later.
 
 use super::super::volume::Volume;
 use base::Nanos;
 use target::Target;
 
-/// Interval between two looks at controllers: a write that is carried out after the last one has gone
-/// is found if a newer one began a look later, and was acknowledged.
+/// Interval between checks of the controllers: a write executed after the last controller has ended
+/// is detected if a newer write began one interval later and was acknowledged.
 pub(super) const INTERVAL: Nanos = Nanos::from_millis(100);
 
-/// Bytes of a HOSTID that say which host it is.
+/// Bytes of a HOSTID that identify the host.
 const MARK_BYTES: usize = 8;
 
-/// Puts the number of a host into its HOSTID.
+/// Writes the number of a host into its HOSTID.
 pub(super) fn mark(id: &mut [u8; 16], host: u64) {
     id[..MARK_BYTES].copy_from_slice(&host.to_le_bytes());
 }
 
-/// Returns the number of the host with this HOSTID, in hexadecimal digits.
+/// Returns the host number from a HOSTID in hexadecimal digits.
 fn host_of(id: &str) -> Option<u64> {
     let digits = id.get(..2 * MARK_BYTES)?;
     u64::from_str_radix(digits, 16).ok().map(u64::swap_bytes)
 }
 
-/// Ends the writes to these volumes that no controller of their target can have any more; `None` for
-/// one that does not run. Hosts reach them by the subsystem `nqn`.
+/// Ends the writes to these volumes that no controller of their target can have any more; `None`
+/// for a target that does not run. Hosts reach the volumes through the subsystem `nqn`.
 pub(super) fn end<'a>(
     volumes: impl Iterator<Item = &'a Volume>,
     target: Option<&Target>,

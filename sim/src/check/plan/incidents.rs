@@ -4,26 +4,27 @@ use crate::check::feature::Feature;
 use base::{Nanos, Prng};
 use std::collections::BTreeSet;
 
-/// Something that happens once so many requests were answered.
+/// An incident that occurs after a given number of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Requests of all applications together.
+    /// Answers of all applications together.
     pub after: u64,
     /// The incident.
     pub what: Incident,
 }
 
 base::named! {
-    /// An act of a host by hand that has writes in flight.
+    /// An action of the scripted host with writes in flight.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ByHand {
         /// CC.EN = 0, until CSTS.RDY is 0.
         Reset = "resets by hand",
         /// CC.SHN = 10b, until CSTS.SHST is 10b.
         Shutdown = "shutdowns by hand",
-        /// Abort of a Dataset Management that goes by pieces, until the controller has aborted it.
+        /// Abort of a Dataset Management that the target splits into pieces, until the controller
+        /// has aborted it.
         Abort = "aborts by hand",
-        /// Commands for a namespace that one core of the target opens and others cannot.
+        /// Commands for a namespace that one core of the target opens and other cores cannot open.
         Undo = "additions undone by hand",
     }
 }
@@ -31,81 +32,80 @@ base::named! {
 /// An incident of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
-    /// The target crashes, and comes back after a while.
+    /// The target crashes and restarts later.
     CrashTarget {
-        /// Which.
+        /// Index of the target.
         target: usize,
-        /// For how long it is gone.
+        /// Time until the restart.
         down: Nanos,
-        /// The disks lose what they had not flushed.
+        /// The disks lose unflushed data.
         power: bool,
-        /// The first volume is another one afterwards.
+        /// The first volume is replaced by another volume.
         other: bool,
     },
-    /// A host crashes, and another comes for the rest of its work.
+    /// A host crashes, and another host replaces it for the rest of its work.
     CrashHost(usize),
-    /// A core of a target stops for so long: (target, core).
+    /// A core of a target stops for this long: (target, core).
     PauseTarget((usize, usize), Nanos),
-    /// A host stops for so long.
+    /// A host stops for this long.
     PauseHost(usize, Nanos),
-    /// Cores of a host stop, of those that send for its threads, and its controllers go on.
+    /// Cores of a host that send for its threads stop, while its controllers run.
     PauseHostCores {
-        /// The host, of those that have such cores.
+        /// The host, among those with such cores.
         host: usize,
-        /// The core, counted round and round; `None` for all.
+        /// The core, modulo their number; `None` for all.
         core: Option<usize>,
-        /// Time for which it stops.
+        /// Duration of the stop.
         pause: Nanos,
-        /// Time that passes before anything else happens: answers arrive.
+        /// Time before the next incident, in which answers arrive.
         lead: Nanos,
     },
-    /// Nothing happens until disks of a target have zeroed blocks for so many commands: (target, number).
+    /// Waits until disks of a target have zeroed blocks for this many commands: (target, number).
     AwaitZeroes(usize, u64),
-    /// A thread of a host stops that shares an I/O path with others: one that asks for something, or
-    /// the path's dispatcher.
+    /// A thread of a host that shares an I/O path stops: a submitter, or the path's dispatcher.
     PauseThread {
-        /// The host, of those that have such threads.
+        /// The host, among those with such threads.
         host: usize,
-        /// The thread, counted round and round.
+        /// The thread, modulo their number.
         thread: usize,
-        /// Time for which it stops.
+        /// Duration of the stop.
         pause: Nanos,
     },
-    /// A thread of a host dies that shares an I/O path with others, or the path's dispatcher.
+    /// A thread of a host that shares an I/O path, or the path's dispatcher, dies.
     KillThread {
-        /// The host, of those that have such threads.
+        /// The host, among those with such threads.
         host: usize,
-        /// The thread, counted round and round.
+        /// The thread, modulo their number.
         thread: usize,
     },
     /// A knob of a target changes.
     TurnKnobs(usize),
-    /// The clock of a target's machine jumps ahead.
+    /// The clock of a target's machine jumps forward: (target, time).
     JumpTarget(usize, Nanos),
-    /// The clock of a host's machine does.
+    /// The clock of a host's machine jumps forward: (host, time).
     JumpHost(usize, Nanos),
-    /// A volume of a target gets another size, in thousandths of the largest: (target, volume).
+    /// A volume of a target is resized, in thousandths of the largest size: (target, volume).
     Resize((usize, usize), u64),
-    /// The last volume of a target is no namespace for a while.
+    /// The last volume of a target is removed as a namespace for a while.
     Remove {
         /// The target.
         target: usize,
-        /// Time for which it is none.
+        /// Duration of the removal.
         gone_for: Nanos,
-        /// Another volume comes in its place.
+        /// Another volume is added in its place.
         other: bool,
     },
-    /// A host by hand does this at a target.
+    /// A scripted host acts at a target.
     ByHand(usize, ByHand),
-    /// A target has not the subsystem of the hosts for so long.
+    /// A target removes the subsystem of the hosts for this long.
     RemoveSubsystem(usize, Nanos),
-    /// A target refuses a host for so long: (target, host).
+    /// A target denies a host for this long: (target, host).
     Deny((usize, usize), Nanos),
-    /// A target has other tenants.
+    /// The tenants of a target change.
     ChangeTenants(usize),
 }
 
-/// Draws for one purpose only, so that a run without a feature is otherwise the same run.
+/// A generator for one purpose only, so that a run without a feature is otherwise the same run.
 pub(super) fn draws(seed: u64, purpose: u64) -> Prng {
     Prng::from_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ purpose)
 }
@@ -115,18 +115,18 @@ pub(super) fn size(prng: &mut Prng, min: u64, max: u64) -> usize {
     usize::try_from(min + prng.below(max - min + 1)).expect("a small number")
 }
 
-/// A host goes by time alone where a target cannot tell it that a command has ended. No write may
-/// then take effect later than it waits, so what is late there is late by this fraction.
+/// A host relies on time alone if a target cannot report that a command has ended. No write may
+/// then take effect after the host's waiting time, so late requests are late by this fraction.
 pub(super) const LATE_AT_FOREIGN: u64 = 64;
 
-/// The incidents that may be met.
+/// The parts of a run that incidents may affect.
 #[derive(Clone, Copy)]
 pub(super) struct There {
     pub(super) targets: usize,
     pub(super) cores: usize,
     pub(super) hosts: usize,
     pub(super) volumes: usize,
-    /// Threads of a host share a path.
+    /// Threads of a host share an I/O path.
     pub(super) paths: bool,
 }
 
@@ -140,7 +140,7 @@ impl There {
     }
 }
 
-/// Everything that happens, in order.
+/// Returns all incidents in order.
 pub(super) fn events(
     seed: u64,
     features: &BTreeSet<Feature>,
@@ -159,7 +159,7 @@ pub(super) fn events(
         });
         let crashes: Vec<_> = crashes.map(|event| event.after).collect();
         let pauses = core_pauses(seed, there, calm_after, &crashes);
-        // Those right before a crash come before it.
+        // The pauses before a crash precede it.
         events.splice(0..0, pauses);
     }
     if there.paths {
@@ -175,8 +175,7 @@ pub(super) fn events(
     events
 }
 
-/// Returns the number by which time that passes for one side only is divided: a host may go by time
-/// alone.
+/// Returns the divisor for delays that only one side sees: a host may rely on time alone.
 fn one_sided_part(features: &BTreeSet<Feature>) -> u64 {
     if features.contains(&Feature::Foreign) {
         LATE_AT_FOREIGN
@@ -185,7 +184,7 @@ fn one_sided_part(features: &BTreeSet<Feature>) -> u64 {
     }
 }
 
-/// The incidents of each feature.
+/// Draws the incidents of each feature.
 fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64) -> Vec<Event> {
     let has = |feature| features.contains(&feature);
     let mut events = Vec::new();
@@ -256,7 +255,7 @@ fn incidents(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: 
     events
 }
 
-/// Pauses of threads that share an I/O path: of less and of more than the hand-over times.
+/// Draws pauses of threads that share an I/O path: shorter and longer than the hand-over times.
 fn thread_pauses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     let mut prng = draws(seed, 24);
     let count = 1 + prng.below(8);
@@ -272,7 +271,7 @@ fn thread_pauses(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     (0..count).map(pause).collect()
 }
 
-/// Acts of hosts by hand.
+/// Draws actions of scripted hosts.
 fn acts_by_hand(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     let mut prng = draws(seed, 28);
     let count = 1 + prng.below(5);
@@ -285,7 +284,7 @@ fn acts_by_hand(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     (0..count).map(act).collect()
 }
 
-/// Deaths of threads that share an I/O path.
+/// Draws deaths of threads that share an I/O path.
 fn thread_deaths(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     let mut prng = draws(seed, 26);
     let count = 1 + prng.below(4);
@@ -300,8 +299,8 @@ fn thread_deaths(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
     (0..count).map(death).collect()
 }
 
-/// Further losses of power, where applications flush again and again: with an answer, as any other
-/// crash, or in the middle of a request that is split.
+/// Draws further power losses for applications that flush often: at an answer, like other crashes,
+/// or during a split request.
 fn losses(seed: u64, split: bool, there: There, calm_after: u64) -> Vec<Event> {
     let mut prng = draws(seed, 27);
     let count = 1 + prng.below(8);
@@ -321,12 +320,12 @@ fn losses(seed: u64, split: bool, there: There, calm_after: u64) -> Vec<Event> {
     (0..count).flat_map(loss).collect()
 }
 
-/// Longest time of a core of a host that stops: several times as long as its controller waits for it
-/// when the association is lost.
+/// Maximum stop of a host core: several times the time that its controller waits for it when the
+/// association is lost.
 const CORE_PAUSE_MAX: Nanos = Nanos::from_secs(16);
 
-/// Pauses of cores of hosts: of single ones at any time, and of all of a host right before each of these
-/// crashes.
+/// Draws stops of host cores: of single cores at any time, and of all cores of a host right before
+/// each crash in `crashes`.
 fn core_pauses(seed: u64, there: There, calm_after: u64, crashes: &[u64]) -> Vec<Event> {
     let mut prng = draws(seed, 20);
     let any = 1 + prng.below(3);

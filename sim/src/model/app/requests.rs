@@ -1,4 +1,4 @@
-//! Requests and completions of applications, on their way to and from the dataplane.
+//! Requests and completions of applications on their way to and from the dataplane.
 
 use super::super::config::Hosting;
 use super::super::cpu::ThreadStep;
@@ -10,7 +10,7 @@ use base::{Nanos, Time};
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
 
-/// The egresses to one target, as request steering sees them.
+/// The egress queues to one target, in the form that request steering uses.
 struct Egresses<'a> {
     bytes: &'a [u64],
     latency: &'a [PerClass<u64>],
@@ -35,7 +35,7 @@ impl Loads for Egresses<'_> {
 }
 
 impl World<'_> {
-    /// An application begins: it makes its first requests.
+    /// Starts an application: issues its first requests.
     pub(in crate::model) fn on_start(&mut self, app: usize) {
         if let Some(interval) = self.apps[app].interval {
             self.calendar
@@ -45,7 +45,7 @@ impl World<'_> {
         }
     }
 
-    /// An application has requests to make: at once, or when its thread has the core.
+    /// Lets an application issue requests: immediately, or when its thread has the core.
     fn prompt(&mut self, app: usize) {
         if self.config.hosting == Hosting::Inline {
             self.issue(app, Way::Direct);
@@ -54,7 +54,7 @@ impl World<'_> {
         }
     }
 
-    /// A moment at which an open loop makes a request.
+    /// An open loop's request is due.
     pub(in crate::model) fn on_intended(&mut self, app: usize) {
         if self.closing {
             return;
@@ -94,8 +94,8 @@ impl World<'_> {
         Some((ThreadStep::App { completions, way }, cost.max(1)))
     }
 
-    /// Returns the way that an application's requests take now: by its own lane while few such
-    /// applications are on its core, and no `Throughput` work is outstanding there.
+    /// Returns the way of an application's requests now: its own lane while few such applications
+    /// are on its core and no `Throughput` requests are outstanding there.
     fn way_of(&self, number: usize) -> Way {
         let app = &self.apps[number];
         let core = self.host_index(self.threads[app.thread].core);
@@ -108,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// An application's step takes effect.
+    /// Applies the effect of an application's step.
     pub(in crate::model) fn app_finish(&mut self, number: usize, completions: usize, way: Way) {
         for index in 0..completions {
             let request = self.apps[number].completed[index];
@@ -118,7 +118,7 @@ impl World<'_> {
         self.issue(number, way);
     }
 
-    /// An application takes the completion of a request.
+    /// An application processes the completion of a request.
     fn take(&mut self, request: usize) {
         self.advance(request, Stage::Completed, Stage::Free);
         let it = &self.requests[request];
@@ -128,7 +128,7 @@ impl World<'_> {
         self.spare_requests.push(request);
     }
 
-    /// A completion is there for its application, which is notified of it, at once or later.
+    /// Delivers a completion to its application, which is notified of it immediately or later.
     pub(in crate::model) fn complete(&mut self, request: usize, near: bool) {
         let it = &self.requests[request];
         let (number, bytes) = (it.app, u64::from(it.bytes));
@@ -145,7 +145,8 @@ impl World<'_> {
             return;
         }
         if way == Way::Direct {
-            // Its own thread received it, and makes the next one when it has taken all that came.
+            // Its own thread received it, and issues the next request after it has processed all
+            // completions.
             app.direct_outstanding -= 1;
             self.take(request);
             return;
@@ -169,7 +170,7 @@ impl World<'_> {
         }
     }
 
-    /// The time until which completions were held may be over.
+    /// The hold of completions may have expired.
     pub(in crate::model) fn on_tell(&mut self, number: usize) {
         if self.apps[number].unnotified.is_due(Time(self.now)) {
             self.tell(number);
@@ -183,7 +184,7 @@ impl World<'_> {
         self.wake(thread);
     }
 
-    /// Makes as many requests as the application may have.
+    /// Issues requests up to the application's depth.
     fn issue(&mut self, number: usize, way: Way) {
         loop {
             if self.closing {

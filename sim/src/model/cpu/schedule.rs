@@ -1,4 +1,4 @@
-//! The kernel's scheduler at work: threads wake, get their core, and lose it.
+//! The kernel's scheduler: wakes threads, gives them cores, and takes cores from them.
 
 use super::super::caches::Habit;
 use super::super::event::Event;
@@ -8,9 +8,9 @@ use base::Time;
 use reactor::{IdlePolicy, Wait};
 
 impl World<'_> {
-    /// A sleeping thread becomes ready. A waker on another core pays for the call, which
-    /// interrupts that core where it sleeps or is busy; where it polls, as for a switch. On the same
-    /// core the call is a part of the switch. A thread that looks for work itself is not woken.
+    /// Makes a sleeping thread ready. A waker on another core pays for the call, which interrupts
+    /// that core if it sleeps or is busy; if that core polls, the call costs as much as a switch.
+    /// On the same core the call is part of the switch. A thread that polls is not woken.
     pub(in crate::model) fn wake(&mut self, thread: usize) {
         if self.threads[thread].state != ThreadState::Asleep {
             return;
@@ -36,13 +36,13 @@ impl World<'_> {
         }
     }
 
-    /// Returns true if a thread with nothing to do polls, or has yielded within its poll and is
-    /// ready: it finds its work by itself when it has its core.
+    /// Returns true if a thread without work polls, or has yielded during its poll and is ready: it
+    /// finds work by itself when it has its core.
     fn looks(&self, thread: usize) -> bool {
         self.now < self.threads[thread].polls_until
     }
 
-    /// There is work for a dataplane loop: it wakes up, or finds it with its next look.
+    /// Notifies a dataplane loop of work: wakes it, unless it finds the work at its next poll.
     pub(in crate::model) fn notify(&mut self, engine: usize) {
         let thread = self.engines[engine].thread;
         let core = self.threads[thread].core;
@@ -55,7 +55,7 @@ impl World<'_> {
         }
     }
 
-    /// The core's current thread stops polling at `at`.
+    /// Ends the poll of the core's current thread at `at`.
     fn end_poll(&mut self, core: usize, at: u64) {
         let turn_ns = self.costs.stack.turn_ns;
         let it = &mut self.cores[core];
@@ -80,7 +80,7 @@ impl World<'_> {
         woken.ready_at = now;
         woken.polls_until = 0;
         if looks && it.current.is_some() {
-            // It yielded to the one that runs.
+            // It yielded to the running thread.
             woken.yielded = Some(woken.slept_at.max(it.on_cpu_since));
         }
         it.ready.push(thread);
@@ -97,7 +97,7 @@ impl World<'_> {
             return;
         };
         if self.executing.is_some() && !looks {
-            // From another core: an interrupt tells this one, which does not know before.
+            // From another core: this core learns of it by an interrupt.
             woken.ready_at += self.costs.core.wake_busy_ns;
         }
         let at = woken.ready_at;
@@ -108,7 +108,7 @@ impl World<'_> {
         self.end_poll(core, at.max(kept_until));
     }
 
-    /// A core that was idle has something to do: its rule for polling learns from that.
+    /// Notes that an idle core has work: its idle policy adapts.
     fn found_work(&mut self, core: usize) {
         let (now, it) = (Time(self.now), &mut self.cores[core]);
         let wait = if self.now <= it.poll_until {
@@ -116,18 +116,18 @@ impl World<'_> {
         } else {
             Wait::Until(Time::NEVER)
         };
-        // It looked before, and had its core to itself.
+        // It polled before, and had its core to itself.
         it.idle.yielded(now, now, || false);
         it.idle.observe(now, wait, true);
     }
 
-    /// Returns true if a thread has its core, and something to do.
+    /// Returns true if a thread runs and has work.
     pub(in crate::model) fn works(&self, thread: usize) -> bool {
         let it = &self.cores[self.threads[thread].core];
         it.current == Some(thread) && it.step != ThreadStep::Poll
     }
 
-    /// Returns true if a core has nothing to do and does not look for it either.
+    /// Returns true if a core has no work and does not poll.
     fn sleeps(&self, core: usize) -> bool {
         let it = &self.cores[core];
         let awake_until = it.poll_until.max(it.awake_until).max(it.kept_until);
@@ -149,8 +149,8 @@ impl World<'_> {
         }
     }
 
-    /// A timer of a dataplane loop on this core is due: if the loop was idle, it did not poll for
-    /// that.
+    /// Notes that a timer of a dataplane loop on this core is due: if the loop was idle, the timer
+    /// does not count for its poll.
     pub(in crate::model) fn falls_due(&mut self, core: usize) {
         let it = &mut self.cores[core];
         if it.current.is_none() {
@@ -158,7 +158,7 @@ impl World<'_> {
         }
     }
 
-    /// The kernel works for the network on this core; says when it is done.
+    /// Runs kernel work for the network on this core; returns its end time.
     pub(in crate::model) fn softirq(&mut self, core: usize, cost: u64) -> u64 {
         let idle = self.cores[core].current.is_none() && !self.cores[core].waking;
         let delay = if idle { self.wake_delay(core) } else { 0 };
@@ -175,7 +175,7 @@ impl World<'_> {
         end
     }
 
-    /// Returns true if a ready thread goes before the one that runs.
+    /// Returns true if a ready thread precedes the running thread.
     fn outranks(&self, ready: usize, running: usize) -> bool {
         let (new, old) = (&self.threads[ready], &self.threads[running]);
         let had = self.now - self.cores[old.core].on_cpu_since;
@@ -192,7 +192,7 @@ impl World<'_> {
         }
     }
 
-    /// Writes down how long the current thread has run.
+    /// Adds the current thread's run time.
     fn account(&mut self, core: usize) {
         let it = &mut self.cores[core];
         if let Some(current) = it.current {
@@ -203,7 +203,7 @@ impl World<'_> {
         it.accounted = self.now;
     }
 
-    /// An idle core has woken up.
+    /// An idle core has woken.
     pub(in crate::model) fn on_dispatch(&mut self, core: usize) {
         let it = &mut self.cores[core];
         it.waking = false;
@@ -213,7 +213,7 @@ impl World<'_> {
         self.schedule(core);
     }
 
-    /// A better thread may have become ready.
+    /// A thread that precedes the running thread may have become ready.
     pub(in crate::model) fn on_reschedule(&mut self, core: usize) {
         self.account(core);
         let Some(best) = self.best_ready(core) else {
@@ -246,14 +246,14 @@ impl World<'_> {
         self.schedule(core);
     }
 
-    /// A step may be over.
+    /// A step may have ended.
     pub(in crate::model) fn on_step(&mut self, core: usize, generation: u32) {
         let it = &self.cores[core];
         let Some(thread) = it.current.filter(|_| generation == it.generation) else {
             return;
         };
         if self.now < it.step_end {
-            // Interrupts stretched it.
+            // Interrupts extended it.
             let end = it.step_end;
             self.calendar.push(end, Event::Step { core, generation });
             return;
@@ -263,7 +263,7 @@ impl World<'_> {
         self.executing = Some(core);
         self.finish(thread, step);
         if self.threads[thread].core != core {
-            // Steered away meanwhile.
+            // The thread was steered to another core meanwhile.
             self.cores[core].current = None;
             self.cores[core].idle_since = self.now;
             self.executing = None;
@@ -275,9 +275,9 @@ impl World<'_> {
         self.executing = None;
     }
 
-    /// A dataplane loop, or an application that waits for a lane of its own, lets others of its
-    /// priority have the core, as often as the production rule says: they would take turns of a
-    /// slice otherwise.
+    /// A dataplane loop, or an application that waits for its own lane, yields its core to threads
+    /// of the same priority as often as the production idle policy does; otherwise they would
+    /// alternate in whole slices.
     fn yield_core(&mut self, core: usize, thread: usize) {
         let now = Time(self.now);
         let Some(engine) = self.awaited(thread) else {
@@ -302,8 +302,8 @@ impl World<'_> {
         self.cores[core].ready.push(thread);
     }
 
-    /// The dataplane loop that a thread serves while it has nothing to do: its own, or
-    /// that of the lane in which an application has requests.
+    /// Returns the dataplane loop that a thread serves while it has no work: its own, or that of
+    /// the lane in which an application has requests.
     fn awaited(&self, thread: usize) -> Option<usize> {
         match self.threads[thread].role {
             Role::Engine(engine) => Some(engine),
@@ -312,8 +312,8 @@ impl World<'_> {
         }
     }
 
-    /// A thread has nothing to do: if it waits for a loop, it polls or sleeps, as the production rule
-    /// says.
+    /// A thread has no work: if it waits for a loop, it polls or sleeps according to the production
+    /// idle policy.
     fn fall_asleep(&mut self, core: usize, thread: usize) {
         let now = Time(self.now);
         let polls = self.awaited(thread).is_some()
@@ -329,7 +329,7 @@ impl World<'_> {
         self.cores[core].current = None;
     }
 
-    /// A thread has the core: if it had given way, the rule learns for how long.
+    /// A thread has its core back: after a yield, the idle policy learns its duration.
     fn got_back(&mut self, core: usize, thread: usize) {
         if let Some(since) = self.threads[thread].yielded.take() {
             let (now, idle) = (Time(self.now), &mut self.cores[core].idle);
@@ -338,7 +338,8 @@ impl World<'_> {
         }
     }
 
-    /// The best of the threads that the core knows to be ready, by its place in the list.
+    /// Returns the list position of the first in priority among the threads that the core knows to
+    /// be ready.
     fn best_ready(&self, core: usize) -> Option<usize> {
         let ready = &self.cores[core].ready;
         let mut best: Option<usize> = None;
@@ -357,7 +358,7 @@ impl World<'_> {
         best
     }
 
-    /// Returns the thread that runs next on a core that is between two steps.
+    /// Returns the thread that runs next on a core between two steps.
     fn pick(&mut self, core: usize) -> Option<usize> {
         let current = self.cores[core].current;
         let Some(best) = self.best_ready(core) else {
@@ -378,7 +379,7 @@ impl World<'_> {
         Some(candidate)
     }
 
-    /// Gives the core to the thread that has it from now on.
+    /// Gives the core to its next thread.
     fn schedule(&mut self, core: usize) {
         let nested = self.executing.replace(core);
         loop {
@@ -418,7 +419,7 @@ impl World<'_> {
         let it = &mut self.cores[core];
         let mut end = if step == ThreadStep::Poll {
             if !it.ready.is_empty() {
-                // A thread that keeps the core after a slice is looked at again after the next.
+                // A thread that keeps the core after a slice is checked again after its next slice.
                 let slice_over = it.on_cpu_since + slice_ns;
                 let next_look = self.now + slice_ns;
                 let look = if slice_over > self.now {
@@ -440,7 +441,7 @@ impl World<'_> {
                 if *at >= end {
                     continue;
                 }
-                // Noise that came while the core had nothing to do, or polled, delayed no step.
+                // Noise while the core was idle or polled delayed no step.
                 if *at >= self.now {
                     end += noise.length_ns;
                 }
@@ -480,7 +481,7 @@ impl World<'_> {
         }
     }
 
-    /// From now on idle time counts anew.
+    /// Resets the measured idle time.
     pub(in crate::model) fn reset_idle(&mut self) {
         for core in &mut self.cores {
             core.idle_ns = 0;

@@ -1,4 +1,4 @@
-//! The loop's steps: what it takes in, gathers and sends, and what that costs.
+//! The loop's steps: take requests in, gather, send, and the costs.
 
 use super::super::app::Way;
 use super::super::caches::Habit;
@@ -15,10 +15,10 @@ use switch::doorbell::{Decision, Reason, Urgency};
 use switch::knobs::Polling;
 use switch::{Caravan, Class, LatencyActivity, LatencyWatch, PerClass};
 
-/// Segments of the send that a request or an answer takes: header and data.
+/// Segments of a request or answer in a send: header and data.
 const IOVECS: u32 = 2;
 
-/// The most bytes that one receive takes: the production buffer.
+/// Maximum bytes of a receive: the production buffer.
 const RECEIVE_BYTES: u64 = 256 * 1024;
 
 impl World<'_> {
@@ -74,10 +74,10 @@ impl World<'_> {
         self.receive_some(number, grant)
     }
 
-    /// The end that sends next, if one is to send before anything else is gathered: at the end of
-    /// a turn, or because it may not or need not wait for that. One that has more to send than a
-    /// caravan sends again at the end of the next turn: the production loop looks for what has come
-    /// between any two sends of a lane.
+    /// Returns the end that sends before more is gathered: at the end of a turn, or because its
+    /// send must not or need not wait for that. An end with more to send than one caravan sends
+    /// again at the end of the next turn, because the production loop polls for arrivals between
+    /// any two sends of a lane.
     fn due_now(&mut self, number: usize, class: Class) -> Option<usize> {
         let engine = &mut self.engines[number];
         let all_taken = engine.ingress[class].is_empty();
@@ -107,7 +107,7 @@ impl World<'_> {
         Some(end)
     }
 
-    /// Makes a caravan of what waits at an end.
+    /// Builds a caravan of the requests that wait at an end.
     fn load_caravan(
         &mut self,
         number: usize,
@@ -130,8 +130,8 @@ impl World<'_> {
             caravan.add(counted, IOVECS);
             bytes += u64::from(request_bytes);
             self.ends[end].egress.pop_front();
-            // If headers do not fit, the kernel sends a little packet more. It is paid for
-            // (`Packet::pieces`), but received with the large one.
+            // If headers do not fit, the kernel sends a small additional packet. It is paid for
+            // (`Packet::pieces`), but received with the large packet.
             filled += u64::from(counted);
             let open = match packet {
                 Some(open) if filled <= PACKET_BYTES => open,
@@ -162,7 +162,7 @@ impl World<'_> {
         }
         let socket = &self.costs.socket;
         let cold_ns = self.carry(number, Habit::Send, bytes, socket.send_cold_ns);
-        // The loop looks at its sockets between any two sends of a lane.
+        // The loop polls its sockets between any two sends of a lane.
         let mut call_ns = self.costs.stack.turn_ns + socket.send_call_ns + cold_ns;
         if self.wires.is_none() && self.peer_works(number, end) {
             call_ns += self.costs.socket.contended_ns;
@@ -180,7 +180,7 @@ impl World<'_> {
         }
     }
 
-    /// Returns the `Latency` activity of an engine's core and side, to note more of it.
+    /// Returns the `Latency` activity of an engine's core and side, to record more of it.
     fn latency_of(&mut self, number: usize) -> &mut LatencyWatch {
         let (core, side) = self.place_of(number);
         &mut self.cores[core].latency[side]
@@ -191,20 +191,20 @@ impl World<'_> {
         (self.threads[engine.thread].core, engine.side as usize)
     }
 
-    /// Returns the additional cost of so many bytes on an engine's core after bulk.
+    /// Returns the additional cost of `bytes` on an engine's core after bulk.
     fn carry(&mut self, number: usize, habit: Habit, bytes: u64, price_ns: u64) -> u64 {
         let core = self.threads[self.engines[number].thread].core;
         self.cores[core].caches.carry(habit, bytes, price_ns)
     }
 
-    /// Returns true if the loop at the other end of a lane is at work, on another core.
+    /// Returns true if the loop at the other end of a lane is active on another core.
     fn peer_works(&self, number: usize, end: usize) -> bool {
         let peer = self.engines[self.ends[self.ends[end].peer].engine].thread;
         let here = self.threads[self.engines[number].thread].core;
         self.threads[peer].core != here && self.works(peer)
     }
 
-    /// One more packet of the send that an engine is about to make.
+    /// Adds a packet to the send that an engine is about to make.
     fn open_packet(&mut self, number: usize, end: usize) -> usize {
         let packet = self.spare_packets.pop().unwrap_or_else(|| {
             self.packets.push(Packet::default());
@@ -216,7 +216,8 @@ impl World<'_> {
         packet
     }
 
-    /// The kernel takes the next packet of a send: each leaves while the one after it is copied.
+    /// The kernel takes the next packet of a send: each packet leaves while the next packet is
+    /// copied.
     fn send_next(&mut self, number: usize, call_ns: u64) -> (ThreadStep, u64) {
         let engine = &mut self.engines[number];
         let packet = engine.sending.pop_front();
@@ -273,7 +274,7 @@ impl World<'_> {
         (step, cost)
     }
 
-    /// A step of a dataplane loop takes effect.
+    /// Applies the effect of a dataplane loop's step.
     pub(in crate::model) fn engine_finish(&mut self, number: usize, step: ThreadStep) {
         let bytes = match step {
             ThreadStep::Take { count, class } => {
@@ -288,13 +289,13 @@ impl World<'_> {
             ThreadStep::App { .. } | ThreadStep::Poll => return,
         };
         let (now, engine) = (Time(self.now), &mut self.engines[number]);
-        // A grant is served when the whole of its send is.
+        // A grant is used up after the whole send.
         if engine.sending.is_empty() {
             engine.scheduler.served(now, bytes);
         }
     }
 
-    /// An application's request comes into an engine's ingress.
+    /// Puts an application's request into an engine's ingress.
     pub(in crate::model) fn hand_in(&mut self, number: usize, request: usize) {
         let engine = &mut self.engines[number];
         let it = &mut self.requests[request];
@@ -328,7 +329,7 @@ impl World<'_> {
         bytes
     }
 
-    /// A request or answer joins what waits at an end.
+    /// Queues a request or answer at an end.
     pub(in crate::model) fn put(&mut self, end: usize, request: usize, from: Stage, to: Stage) {
         self.advance(request, from, to);
         let it = &mut self.ends[end];
@@ -349,7 +350,7 @@ impl World<'_> {
         self.obey(end, decision);
     }
 
-    /// Does what a doorbell said.
+    /// Executes a doorbell's decision.
     pub(in crate::model) fn obey(&mut self, end: usize, decision: Decision) {
         let it = &mut self.ends[end];
         match decision {
@@ -368,7 +369,7 @@ impl World<'_> {
         }
     }
 
-    /// A doorbell's time has come.
+    /// A doorbell's timer is due.
     pub(in crate::model) fn on_doorbell(&mut self, end: usize) {
         let it = &mut self.ends[end];
         if it.timer != Some(self.now) {
@@ -407,7 +408,7 @@ impl World<'_> {
         }
     }
 
-    /// A packet is in its receiver's socket.
+    /// Delivers a packet to its receiver's socket.
     pub(in crate::model) fn deliver(&mut self, packet: usize) {
         let from = self.packets[packet].from;
         let end = self.ends[from].peer;
@@ -436,7 +437,7 @@ impl World<'_> {
             batch.append(&mut self.packets[packet].requests);
             self.spare_packets.push(packet);
         }
-        // The lane may have been moved to another engine while this was under way.
+        // The lane may have moved to another engine while the packet was in flight.
         let owner = &mut self.engines[self.ends[end].engine];
         owner.receive_bytes[class] -= bytes;
         owner.receives[class].retain(|&other| other != end);
@@ -456,7 +457,7 @@ impl World<'_> {
         bytes
     }
 
-    /// Commands come to the target.
+    /// Commands arrive at the target.
     fn commands(&mut self, end: usize, batch: &[usize]) {
         let count = u32::try_from(batch.len()).expect("bounded by the depths of all applications");
         self.ends[end].in_flight += count;
@@ -482,14 +483,14 @@ impl World<'_> {
         }
     }
 
-    /// The device is done with a request.
+    /// The device has completed a request.
     pub(in crate::model) fn answer(&mut self, end: usize, request: usize) {
         self.ends[end].in_flight -= 1;
         self.ends[end].demand.outstanding -= u64::from(self.requests[request].bytes);
         self.put(end, request, Stage::Device, Stage::Answered);
     }
 
-    /// A request's answer has been received.
+    /// A request's answer was received.
     fn completed(&mut self, end: usize, request: usize) {
         self.advance(request, Stage::Returned, Stage::Completed);
         let it = &mut self.ends[end];
@@ -500,7 +501,7 @@ impl World<'_> {
         self.complete(request, near);
     }
 
-    /// A lane is served by another engine from now on.
+    /// Moves a lane to another engine.
     pub(in crate::model) fn move_lane(&mut self, end: usize, to: usize) {
         let it = &mut self.ends[end];
         let from = std::mem::replace(&mut it.engine, to);

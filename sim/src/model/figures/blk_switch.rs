@@ -21,7 +21,7 @@ const T_DEPTH: Axis = Axis {
 
 const CORES_AXIS: Axis = Axis::number_of("cores");
 
-/// The part of a run that differs from point to point.
+/// Parameters of a run that differ between points.
 #[derive(Clone, Copy)]
 struct Case {
     cores: usize,
@@ -69,9 +69,9 @@ pub fn blk_switch_7(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     })
 }
 
-/// Figure 9: 6 cores, one T-app of 6 threads, one L-app of 1 to 12 threads. The model knows
-/// threads alone, so only the polling system differs from figure 7: it has at most one thread of
-/// an application per core.
+/// Figure 9: 6 cores, one T-app of 6 threads, one L-app of 1 to 12 threads. The model has threads
+/// only, so only the polling system differs from figure 7: it has at most one thread of an
+/// application per core.
 #[must_use]
 pub fn blk_switch_9(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     let effort = Effort { quick, seed };
@@ -95,7 +95,7 @@ pub fn blk_switch_10(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     })
 }
 
-/// Figure 11: 1 to 10 cores, with as many L-apps and as many T-apps.
+/// Figure 11: 1 to 10 cores, with one L-app and one T-app per core.
 #[must_use]
 pub fn blk_switch_11(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     let effort = Effort { quick, seed };

@@ -4,7 +4,7 @@ use super::{Axis, Effort, LINUX, Panel, SWITCHYARD, Series, System, sweep};
 use crate::model::{AppSpec, Config, Costs, Link, Topology};
 use switch::knobs::Preset;
 
-/// Enough requests in flight for full caravans on every core.
+/// Enough outstanding requests for full caravans on every core.
 const DEPTH: u32 = 128;
 const BYTES: u32 = 4096;
 
@@ -36,7 +36,7 @@ const WRITES: Panel = Panel {
     ..READS
 };
 
-/// Figure 7 (c) and (d): 1 to 24 cores with an application each, a RAM device.
+/// Figure 7 (c) and (d): 1 to 24 cores with one application each, a RAM device.
 #[must_use]
 pub fn i10_7(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     let effort = Effort { quick, seed };
@@ -54,7 +54,7 @@ pub fn i10_7(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     all
 }
 
-/// Figure 9: 24 cores, 1 to 48 targets with an application each, on the cores in turn.
+/// Figure 9: 24 cores, 1 to 48 targets with one application each, on the cores in turn.
 #[must_use]
 pub fn i10_9(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     let effort = Effort { quick, seed };

@@ -1,8 +1,8 @@
-//! The figures of the papers that need more cores than there are: what to run for each.
+//! The papers' figures that need more cores than the machine has, with the runs of each.
 //!
-//! Plain data, one [`Series`] for each line or group of bars of each panel; the caller draws.
-//! Every system is a preset of the production knobs, with the T-apps at that system's knee.
-//! `[blk-switch §5.1]`
+//! Plain data, one [`Series`] for each line or group of bars of each panel; the caller draws. Every
+//! system is a preset of the production knobs, with the T-apps at that system's knee. `[blk-switch
+//! §5.1]`
 
 mod blk_switch;
 mod i10;
@@ -15,32 +15,32 @@ use base::Nanos;
 use serde::Serialize;
 use switch::knobs::{Ablation, Preset};
 
-/// The data of one line.
+/// Data of one line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// The quantity that the panel shows: lines with the same panel belong together.
+    /// Panel: lines with the same panel belong together.
     pub panel: &'static str,
-    /// The quantity that is varied.
+    /// The varied quantity.
     pub x: Axis,
-    /// The quantity that was simulated.
+    /// The simulated quantity.
     pub y: Axis,
-    /// The preset that decides.
+    /// Name of the preset.
     pub system: &'static str,
-    /// By `x`.
+    /// Points in the order of `x`.
     pub points: Vec<Point>,
 }
 
 /// A quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Axis {
-    /// Which.
+    /// Name.
     pub name: &'static str,
-    /// Its unit; empty for a number of things.
+    /// Unit; empty for a count.
     pub unit: &'static str,
 }
 
 impl Axis {
-    /// A number of things.
+    /// A count.
     const fn number_of(name: &'static str) -> Self {
         Self { name, unit: "" }
     }
@@ -49,13 +49,13 @@ impl Axis {
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// The value of the varied quantity.
+    /// Value of the varied quantity.
     pub x: f64,
-    /// The simulated value.
+    /// Simulated value.
     pub y: f64,
 }
 
-/// A system that is compared: its name, its knobs, and the knee of its T-apps.
+/// A compared system: its name, its knobs, and the knee of its T-apps.
 #[derive(Clone, Copy, Debug)]
 struct System {
     name: &'static str,
@@ -91,7 +91,7 @@ const SWITCHYARD: System = System {
     ..BLK_SWITCH
 };
 
-/// A number of a report, and how a panel shows it.
+/// A value of a report, and its presentation in a panel.
 #[derive(Clone, Copy, Debug)]
 struct Panel {
     name: &'static str,
@@ -129,7 +129,7 @@ const PER_CORE: Panel = Panel {
     value: |report| report.bytes_per_second_per_core * 8e-9,
 };
 
-/// The length of a figure's runs, and their seed.
+/// Duration of a figure's runs, and their seed.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     quick: bool,
@@ -137,7 +137,7 @@ struct Effort {
 }
 
 impl Effort {
-    /// All values of a sweep, or every third and the last.
+    /// All values of a sweep, or in a quick run every third and the last.
     fn sweep(self, all: &[usize]) -> Vec<usize> {
         let last = all.len().saturating_sub(1);
         all.iter()
@@ -147,7 +147,7 @@ impl Effort {
             .collect()
     }
 
-    /// Runs a configuration for as long as it is worth.
+    /// Runs a configuration for the duration of this effort.
     fn run(self, mut config: Config, costs: &Costs) -> ModelReport {
         config.seed = self.seed;
         config.warmup = Nanos::from_millis(if self.quick { 30 } else { 200 });
@@ -156,9 +156,9 @@ impl Effort {
     }
 }
 
-/// For each system and each value of the sweep one run, and of that every panel's number.
+/// Runs each system at each value of the sweep, and takes every panel's number from the report.
 ///
-/// `config` says nothing where a system can not do a value.
+/// `config` returns `None` if a system does not support a value.
 fn sweep(
     x: Axis,
     values: &[usize],

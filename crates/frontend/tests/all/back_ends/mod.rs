@@ -34,7 +34,7 @@ pub(crate) fn serve(device: &Arc<dyn Device>, options: &VhostOptions) -> VhostSe
     VhostServer::start(&devices, options).unwrap()
 }
 
-/// A namespace as another process knows it.
+/// A namespace with its own record of losses, as each process has.
 pub(crate) fn forgetful(target: &Arc<AtomicU64>) -> Arc<Forgetful> {
     Forgetful::new(Ram::new(BYTES, 4096).unwrap(), target)
 }

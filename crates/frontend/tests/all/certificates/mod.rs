@@ -1,11 +1,11 @@
-//! Certificates of an authority of a test's own, by the command `openssl`.
+//! Certificates of a test authority, created with the command `openssl`.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(dead_code, unreachable_pub)] // No test uses all of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Options of `openssl req` and `openssl ca` that no file of the machine changes.
+/// Options of `openssl req` and `openssl ca`, independent of the machine's configuration files.
 const CONFIGURATION: &str = "
 [req]
 distinguished_name = name
@@ -19,15 +19,15 @@ default_md = sha256
 default_crl_days = 30
 ";
 
-/// Folders of an authority: `authority`, and one for each certificate, as NBD servers and clients
-/// take them.
+/// Directories of an authority: `authority`, and one for each certificate, with the file names that
+/// NBD servers and clients expect.
 #[derive(Debug)]
 pub struct Authority {
     folder: PathBuf,
 }
 
 impl Authority {
-    /// Makes one in this folder.
+    /// Creates an authority in this directory.
     pub fn new(folder: &Path) -> Self {
         let authority = Self {
             folder: folder.to_owned(),
@@ -60,7 +60,7 @@ impl Authority {
         assert!(output.status.success(), "{arguments:?}: {said}");
     }
 
-    /// Makes a key and its certificate.
+    /// Creates a key and its certificate.
     fn request(&self, (key, certificate): (&str, &str), more: &[&str], extensions: &[&str]) {
         let mut arguments = vec![
             "req",
@@ -82,8 +82,8 @@ impl Authority {
         self.openssl(&arguments);
     }
 
-    /// Makes the folder `name` with a certificate for `kind`, `server` or `client`, and that of
-    /// this authority. Returns it.
+    /// Creates the directory `name` with a certificate for `kind`, `server` or `client`, and the
+    /// certificate of this authority. Returns its path.
     pub fn issue(&self, name: &str, kind: &str) -> PathBuf {
         let to = self.path(name);
         std::fs::create_dir_all(&to).unwrap();
@@ -111,8 +111,8 @@ impl Authority {
         to
     }
 
-    /// Takes back the certificate in the file `revoked`, and puts the list that says so into the
-    /// folder `name`.
+    /// Revokes the certificate in the file `revoked`, and writes the revocation list to the
+    /// directory `name`.
     pub fn revoke(&self, revoked: &Path, name: &str) {
         let ca = ["ca", "-config", "openssl.cnf", "-cert", "ca-cert.pem"];
         let ca = [&ca[..], &["-keyfile", "ca-key.pem"]].concat();

@@ -1,4 +1,4 @@
-//! A device that keeps what it is given until a test lets it go on.
+//! A device that holds requests until the test opens its gate.
 #![allow(dead_code)] // No test uses all of it.
 
 use base::{Nanos, Time};
@@ -13,7 +13,7 @@ use testing::device::TestDevice;
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     open: AtomicBool,
-    /// Requests that wait for it.
+    /// Number of waiting requests.
     waiting: AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ impl Gate {
     }
 }
 
-/// The device `below`, behind a gate that is closed.
+/// The device `below`, behind a closed gate.
 pub(crate) fn gated(below: &Arc<dyn Device>) -> (Arc<dyn Device>, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let of_channels = Arc::clone(&gate);

@@ -1,7 +1,7 @@
-//! A target's namespace as one process knows it, whose cache is lost when a test says so. It tells of
-//! that as a remote one does: it counts a loss where there were writes that no Flush followed, and
-//! each of its channels reports one to the first Flush after it. It goes away as a remote one does,
-//! too.
+//! A target's namespace as seen by one process, whose cache is lost on the test's request. It
+//! reports losses like a remote device: it counts a loss if there were unflushed writes, and each
+//! of its channels reports it to the first Flush after it. It can also be removed like a remote
+//! device.
 #![allow(dead_code)] // No test uses all of it.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -19,11 +19,12 @@ pub(crate) struct Forgetful {
 
 #[derive(Debug)]
 struct Known {
-    /// Number of the life of the target's caches, which all processes see; 0 where it tells of none.
+    /// Number of the target's cache life, visible to all processes; 0 if the target does not report
+    /// one.
     life: Arc<AtomicU64>,
-    /// The life with writes that no Flush followed; 0 where there are none.
+    /// The cache life with unflushed writes; 0 if there are none.
     unflushed: AtomicU64,
-    /// Losses that a Flush has reported.
+    /// Number of losses that a Flush has reported.
     told: AtomicU32,
     gone: AtomicBool,
 }
@@ -45,12 +46,12 @@ impl Forgetful {
         self.known.gone.store(gone, Ordering::SeqCst);
     }
 
-    /// Returns true if there were writes that no Flush followed.
+    /// Returns true if there were unflushed writes.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.known.unflushed.load(Ordering::SeqCst) != 0
     }
 
-    /// Loses a write that no Flush followed.
+    /// Loses an unflushed write.
     pub(crate) fn lose(&self) {
         self.inherit_writes();
         self.known.life.fetch_add(1, Ordering::SeqCst);
@@ -98,11 +99,11 @@ impl Device for Forgetful {
 impl Known {
     fn wrote(&self) {
         let (order, life) = (Ordering::SeqCst, self.life.load(Ordering::SeqCst));
-        // Those of an earlier life are lost, which a Flush is to tell.
+        // Writes of an earlier life are lost, which a Flush must report.
         let _ = self.unflushed.compare_exchange(0, life, order, order);
     }
 
-    /// Returns the number of losses, of which a Flush tells now.
+    /// Returns the number of losses, which this Flush reports.
     fn flush(&self) -> u32 {
         let unflushed = self.unflushed.swap(0, Ordering::SeqCst);
         let lost = unflushed != 0 && unflushed != self.life.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! A device that holds writes until the test lets them go.
+//! A device that holds writes until the test releases them.
 #![allow(dead_code)] // No test uses all of it.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Holds the next writes, as many as the test says.
+/// Holds the given number of next writes.
 #[derive(Debug)]
 pub(crate) struct Gated {
     below: Arc<dyn Device>,
@@ -24,11 +24,11 @@ struct Gate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// Writes that will be held.
+    /// Number of writes still to be held.
     holds: usize,
-    /// Writes that are held.
+    /// Number of held writes.
     held: usize,
-    /// Writes that came.
+    /// Number of writes received.
     writes: usize,
     is_open: bool,
 }
@@ -51,17 +51,17 @@ impl Gated {
         assert!(!waited.timed_out(), "{state:?}");
     }
 
-    /// Waits until so many writes are held.
+    /// Waits until `count` writes are held.
     pub(crate) fn wait_held(&self, count: usize) {
         self.wait(|state| state.held == count);
     }
 
-    /// Writes that have come to the device.
+    /// Number of writes that the device has received.
     pub(crate) fn writes(&self) -> usize {
         self.gate.state.lock().unwrap().writes
     }
 
-    /// Carries out what is held, and holds nothing more.
+    /// Executes the held writes, and holds no more.
     pub(crate) fn open_gate(&self) {
         self.gate.state.lock().unwrap().is_open = true;
         self.wait(|state| state.held == 0);

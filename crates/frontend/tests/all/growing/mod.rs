@@ -1,4 +1,4 @@
-//! A device of which the second half appears while it is in use, as a remote namespace's may.
+//! A device whose second half is added while it is in use, as with a remote namespace.
 
 use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use reactor::Driver;

@@ -1,4 +1,4 @@
-//! A guest with its monitor, by hand: it can say what no ordinary one says.
+//! A hand-written guest with its monitor, which can also send invalid messages.
 #![allow(dead_code)] // No test uses all of it.
 
 use load::vhost::file_of;
@@ -41,10 +41,10 @@ pub(crate) const INDIRECT: u16 = 4;
 const FEATURES: u64 =
     1 << 29 | 1 << 32 | 1 << 9 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
-/// Where an indirect table lies: within the data of a slot that is not used otherwise.
+/// Offset of an indirect table, within the data of an otherwise unused slot.
 const TABLE_AT: usize = AREA_BYTES - 4096;
 
-/// The states of descriptors begin there in the record of requests under way.
+/// Offset of the descriptor states in the record of outstanding requests.
 const STATES_AT: usize = 16;
 
 pub(crate) struct Guest {
@@ -131,7 +131,7 @@ impl Guest {
         guest
     }
 
-    /// Shows the back end the memory, once more.
+    /// Shares the memory with the back end again.
     pub(crate) fn share_again(&mut self) {
         let region = region(&self.file, 0, AREA_BYTES);
         self.connection.set_mem_table(&[region]).unwrap();
@@ -173,7 +173,7 @@ impl Guest {
         }
     }
 
-    /// Publishes, waits for so many answers, and returns their statuses by slot.
+    /// Publishes, waits for `count` completions, and returns their statuses by slot.
     pub(crate) fn answers(&mut self, count: usize) -> Vec<u8> {
         self.publish();
         let mut answers = Vec::new();
@@ -189,7 +189,7 @@ impl Guest {
         answers.into_iter().map(|(_, status)| status).collect()
     }
 
-    /// Has the running queue tell of errors by another counter.
+    /// Makes the running queue report errors through another event counter.
     pub(crate) fn change_error(&mut self) {
         self.error = counter();
         self.connection.set_vring_err(0, &self.error).unwrap();
@@ -199,7 +199,8 @@ impl Guest {
         wait_for(&self.error);
     }
 
-    /// Writes a flush as an indirect table at descriptor 0; its status has more flags.
+    /// Writes a flush as an indirect table at descriptor 0; `flags` are added to its status
+    /// descriptor.
     pub(crate) fn indirect(&self, flags: u16) {
         let slice = self.memory.as_volatile_slice();
         let table = TABLE_AT as u64;
@@ -233,14 +234,14 @@ impl Guest {
         u64::from_le_bytes(space[..8].try_into().unwrap())
     }
 
-    /// Has requests under way recorded, from the next start on, which this is.
+    /// Restarts the queue, with outstanding requests recorded from now on.
     pub(crate) fn track(&mut self) {
         let base = self.stop();
         self.make_record();
         self.start(base.try_into().unwrap());
     }
 
-    /// Gets an empty record, and shows it.
+    /// Requests an empty record, and shares it.
     fn make_record(&mut self) {
         let wanted = VhostUserInflight {
             num_queues: 1,
@@ -257,7 +258,7 @@ impl Guest {
         self.connection.set_inflight_fd(given, file.as_raw_fd())
     }
 
-    /// Waits until so many requests are recorded.
+    /// Waits until `count` requests are recorded.
     pub(crate) fn wait_until_tracked(&self, count: usize) {
         let (_, file) = self.tracked.as_ref().unwrap();
         let mut record = vec![0; STATES_AT + 16 * usize::from(ENTRIES)];
@@ -273,8 +274,8 @@ impl Guest {
         }
     }
 
-    /// Has a copy of the record as it is now from here on, as if the back end were killed now: what that
-    /// one does to its own changes nothing.
+    /// Uses a copy of the current record from now on, as if the back end were killed now. Later
+    /// changes by that back end go to its own record only.
     pub(crate) fn take_record(&mut self) {
         let (_, file) = self.tracked.as_mut().unwrap();
         let bytes = rustix::fs::fstat(&*file).unwrap().st_size;
@@ -285,13 +286,13 @@ impl Guest {
         *file = copy;
     }
 
-    /// Connects to another back end, and returns true if that refuses the record.
+    /// Connects to another back end; returns true if it refuses the record.
     pub(crate) fn is_refused_at(&mut self, path: &Path) -> bool {
         self.connect_anew(path);
         self.tell_tracked().is_err()
     }
 
-    /// Adds memory at this address to the guest's.
+    /// Adds memory at this guest address.
     pub(crate) fn add_memory(&mut self, at: u64, bytes: usize) -> MmapRegion {
         let file = memfd_create(c"module", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, bytes as u64).unwrap();
@@ -300,14 +301,14 @@ impl Guest {
         MmapRegion::from_file(FileOffset::new(file.into(), 0), bytes).unwrap()
     }
 
-    /// Ends the connection, and keeps the rest.
+    /// Closes the connection, and keeps everything else.
     pub(crate) fn leave(&mut self) {
         let path = block::temporary("away.sock");
         let _listener = UnixListener::bind(&path).unwrap();
         (self.connection, self.socket) = open(&path);
     }
 
-    /// Goes on with a back end after so many requests, with the record of those under way if there
+    /// Continues with a back end at index `base`, with the record of outstanding requests if there
     /// is one.
     pub(crate) fn come_back(&mut self, path: &Path, base: u16) {
         if self.tracked.is_some() {
@@ -317,30 +318,30 @@ impl Guest {
         }
     }
 
-    /// Goes on with another back end, which gets everything that this one had.
+    /// Continues with another back end, which receives the whole state of this one.
     pub(crate) fn reconnect(&mut self, path: &Path) {
         self.connect_anew(path);
         self.tell_tracked().unwrap();
         self.start(0);
     }
 
-    /// The same without a record of requests under way, after so many of them.
+    /// Continues with another back end at index `base`, without a record of outstanding requests.
     pub(crate) fn reconnect_untracked(&mut self, path: &Path, base: u16) {
         self.connect_anew(path);
         self.start(base);
     }
 
-    /// Goes on with another back end as a monitor that begins anew: with an empty record.
+    /// Continues with another back end like a restarted monitor: with an empty record.
     pub(crate) fn reconnect_anew(&mut self, path: &Path) {
         self.connect_anew(path);
         self.track();
     }
 
-    /// Begins so, and goes before its queue has started.
+    /// Connects like a restarted monitor, and disconnects before its queue has started.
     pub(crate) fn glance(&mut self, path: &Path) {
         self.connect_anew(path);
         self.make_record();
-        // Answered after everything before it.
+        // Completes after everything before it.
         self.sectors();
         self.leave();
     }
@@ -353,7 +354,7 @@ impl Guest {
     }
 }
 
-/// Takes a message of the back end's own; returns its code.
+/// Receives a message initiated by the back end; returns its code.
 pub(crate) fn message(mut channel: &UnixStream) -> u32 {
     let mut header = [0; 12];
     channel.read_exact(&mut header).unwrap();

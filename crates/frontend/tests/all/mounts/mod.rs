@@ -1,4 +1,4 @@
-//! Mounts for tests, and a device that counts.
+//! Mounts for tests, and a device that counts requests.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(dead_code)] // No test uses all of it.
 
@@ -15,11 +15,11 @@ use switch::{Class, PerClass};
 use switchyard_frontend::fuse::{Attachment, FuseError, Options};
 use testing::device::TestDevice;
 
-/// `O_DIRECT`, `O_DSYNC`: as the standard library takes them.
+/// `O_DIRECT` and `O_DSYNC`, in the type that the standard library expects.
 pub(crate) const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
 pub(crate) const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 
-/// The devices of a namespace that are the same for each class.
+/// The same device for each class of a namespace.
 pub(crate) fn same(device: Arc<dyn Device>) -> PerClass<Arc<dyn Device>> {
     PerClass::from_fn(|_| Arc::clone(&device))
 }
@@ -28,8 +28,8 @@ pub(crate) fn ram(bytes: u64, block_bytes: u32) -> Arc<dyn Device> {
     Arc::new(block::device::Ram::new(bytes, block_bytes).unwrap())
 }
 
-/// An attachment in a directory of its own; both go with it, also when the test panics or its process is
-/// killed.
+/// An attachment in its own directory. Both are removed when it is dropped, and also if the test
+/// panics or its process is killed.
 #[derive(Debug)]
 pub(crate) struct Mounted {
     pub(crate) attachment: Option<Attachment>,
@@ -37,16 +37,16 @@ pub(crate) struct Mounted {
     watcher: Watcher,
 }
 
-/// A process that removes a directory and the mount in it when this process has ended, or is to end.
+/// A process that removes a directory and its mount once this process has ended or is being killed.
 ///
-/// A thread that waits for a file of its own process does not end when that is killed, since the thread
-/// that would answer has ended; nor does the process then, nor the mount, at which all others that look
-/// wait as well.
+/// A thread that waits for a file served by its own process does not end when the process is
+/// killed, because the serving thread has ended. The process and the mount then remain, and every
+/// other process that accesses the mount blocks as well.
 #[derive(Debug)]
 struct Watcher(Child);
 
-/// Waits until the process `$1` has ended, its first thread has, or a signal ends that, and ends the
-/// connection of the mount at `$2`. `[proc_pid_status(5), proc_pid_mountinfo(5)]`
+/// Waits until the process `$1` or its first thread has ended, or is being killed by a signal, and
+/// then aborts the connection of the mount at `$2`. `[proc_pid_status(5), proc_pid_mountinfo(5)]`
 const WATCH: &str = r#"
 ends='^State:\s*[ZX]|^(SigPnd|ShdPnd):\s*[0-9a-f]*[13579bdf][0-9a-f]{2}$'
 while [ -e "/proc/$1" ] && ! grep -Eq "$ends" "/proc/$1/status"; do
@@ -66,7 +66,7 @@ impl Watcher {
         shell.args(["-c", WATCH, "watcher", &std::process::id().to_string()]);
         shell.arg(directory).stdin(Stdio::null());
         shell.stdout(Stdio::null()).stderr(Stdio::null());
-        // What ends the group of this process leaves it.
+        // A signal to this process's group does not reach it.
         Self(shell.process_group(0).spawn().unwrap())
     }
 }
@@ -78,7 +78,7 @@ impl Drop for Watcher {
     }
 }
 
-/// The reason for which nothing can be mounted here.
+/// Returns why this machine cannot mount, or `None` for any other error.
 fn refusal(error: &FuseError) -> Option<String> {
     let missing = matches!(error, FuseError::NoFuse(_) | FuseError::NoHelper(_));
     let denied = matches!(error, FuseError::Mount { reason, .. }
@@ -86,8 +86,8 @@ fn refusal(error: &FuseError) -> Option<String> {
     (missing || denied).then(|| error.to_string())
 }
 
-/// Attaches devices with default options but for what `change` does; `None` where this machine
-/// cannot, after saying so.
+/// Attaches devices with default options as modified by `change`; reports why and returns `None` if
+/// this machine cannot.
 pub(crate) fn attach(
     namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
     change: impl FnOnce(&mut Options),
@@ -122,8 +122,8 @@ impl Mounted {
         open(&self.file(nsid), flags)
     }
 
-    /// Detaches once no file is open: a program that another test starts has all files of this
-    /// process for a moment, until it runs.
+    /// Detaches once no file is open: a program started by another test holds all files of this
+    /// process until it executes.
     pub(crate) fn detach(&mut self) {
         loop {
             match self.attachment().detach() {
@@ -146,14 +146,14 @@ impl Drop for Mounted {
     }
 }
 
-/// Opens a file to read and write.
+/// Opens a file for reading and writing.
 pub(crate) fn open(path: &Path, flags: i32) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(flags);
     options.open(path).unwrap()
 }
 
-/// Bytes whose address is a multiple of 4 KiB, as direct I/O wants them.
+/// Bytes at a multiple of 4 KiB, as required for direct I/O.
 #[derive(Debug)]
 pub(crate) struct Aligned {
     memory: Vec<u8>,
@@ -200,7 +200,7 @@ pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// Requests that reached a device.
+/// Numbers of requests that reached a device.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: PerClass<AtomicUsize>,
@@ -221,7 +221,7 @@ impl Counts {
     }
 }
 
-/// Ways to `below` for each class that count.
+/// Counting paths to `below`, one for each class.
 pub(crate) fn counting(below: &Arc<dyn Device>) -> (PerClass<Arc<dyn Device>>, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let devices = PerClass::from_fn(|class| {
@@ -304,7 +304,7 @@ impl Channel for CountingChannel {
     }
 }
 
-/// Runs a program; its output and whether it succeeded, or `None` where it is not installed.
+/// Runs a program; returns whether it succeeded, and its output. `None` if it is not installed.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Option<(bool, String)> {
     let output = match Command::new(program).args(arguments).output() {
         Ok(output) => output,

@@ -1,4 +1,4 @@
-//! A client of the NBD server by hand: it can say what no ordinary one says.
+//! A hand-written client of the NBD server, which can also send invalid requests.
 #![allow(clippy::unwrap_used, clippy::big_endian_bytes)] // What fails here fails the test.
 #![allow(dead_code)] // No test uses all of it.
 
@@ -15,7 +15,7 @@ pub(crate) const TRIM: u16 = 4;
 pub(crate) const WRITE_ZEROES: u16 = 6;
 pub(crate) const BLOCK_STATUS: u16 = 7;
 
-/// A client by hand.
+/// A hand-written client.
 pub(crate) struct Client {
     pub(crate) stream: UnixStream,
     pub(crate) extended: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn greet(path: &Path) -> Self {
         let mut stream = UnixStream::connect(path).unwrap();
-        // Longer than anything takes that works.
+        // Longer than any operation that works.
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
@@ -37,7 +37,7 @@ impl Client {
         }
     }
 
-    /// Takes one reply to an option; its type.
+    /// Receives one reply to an option; returns its type.
     pub(crate) fn option_reply(&mut self) -> u32 {
         let mut header = [0; 20];
         self.stream.read_exact(&mut header).unwrap();
@@ -47,7 +47,7 @@ impl Client {
         u32::from_be_bytes(header[12..16].try_into().unwrap())
     }
 
-    /// Sends an option and takes its replies.
+    /// Sends an option; returns the types of its replies.
     pub(crate) fn option(&mut self, number: u32, data: &[u8]) -> Vec<u32> {
         let mut bytes = b"IHAVEOPT".to_vec();
         bytes.extend(number.to_be_bytes());
@@ -71,7 +71,7 @@ impl Client {
         client
     }
 
-    /// The same with extended headers and the context `base:allocation`.
+    /// A client of the default export with extended headers and the context `base:allocation`.
     pub(crate) fn extended(path: &Path) -> Self {
         let mut client = Self::greet(path);
         assert_eq!(client.option(11, &[]), [1]);
@@ -119,7 +119,7 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The next simple reply: error and cookie.
+    /// Receives the next simple reply: error and cookie.
     pub(crate) fn reply(&mut self) -> (u32, u64) {
         let mut bytes = [0; 16];
         self.stream.read_exact(&mut bytes).unwrap();
@@ -130,7 +130,7 @@ impl Client {
         )
     }
 
-    /// The next chunk of extended headers: type, cookie, payload.
+    /// Receives the next chunk with extended headers: type, cookie, payload.
     pub(crate) fn chunk(&mut self) -> (u16, u64, Vec<u8>) {
         let mut bytes = [0; 32];
         self.stream.read_exact(&mut bytes).unwrap();

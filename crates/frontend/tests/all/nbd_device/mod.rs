@@ -1,5 +1,5 @@
-//! The default export of an NBD server, with the extended
-//! headers, as a client by hand asks for it.
+//! The default export of an NBD server as a device, accessed with extended headers by a
+//! hand-written client.
 #![allow(clippy::unwrap_used, clippy::big_endian_bytes)] // What fails here fails the test.
 
 use crate::nbd_client::{Client, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
@@ -13,19 +13,19 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-/// Requests in flight at most.
+/// Maximum requests in flight.
 const IN_FLIGHT_MAX: usize = 64;
 
 const FUA: u16 = 1;
 const NO_HOLE: u16 = 2;
 
-/// A chunk with an error.
+/// An error chunk.
 const ERROR: u16 = (1 << 15) + 1;
 
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
 
-/// The default export of the server at a socket.
+/// The default export of the server at this socket.
 #[derive(Debug)]
 pub(crate) struct NbdDevice {
     pub(crate) socket: PathBuf,
@@ -54,7 +54,7 @@ impl Device for NbdDevice {
         let client = Client::extended(&self.socket);
         let mut stream = client.stream.try_clone().unwrap();
         let (outgoing, messages) = mpsc::channel::<Vec<u8>>();
-        // The server may have no room for a write before it has sent its answers. The thread ends
+        // The server may have no room for a write before it has sent its replies. The thread ends
         // with the channel.
         std::thread::spawn(move || {
             for message in messages {
@@ -72,7 +72,7 @@ impl Device for NbdDevice {
     }
 }
 
-/// A connection, on which requests wait for their answers, which come in any order.
+/// A connection with the requests that wait for replies, which arrive in any order.
 struct NbdChannel {
     client: Client,
     outgoing: mpsc::Sender<Vec<u8>>,
@@ -88,7 +88,7 @@ impl fmt::Debug for NbdChannel {
     }
 }
 
-/// Command and flags of an operation that NBD has.
+/// Returns command and flags of an operation that NBD supports.
 fn command(operation: Operation) -> Option<(u16, u16)> {
     let fua = |durable| if durable { FUA } else { 0 };
     Some(match operation {
@@ -108,7 +108,7 @@ fn command(operation: Operation) -> Option<(u16, u16)> {
 }
 
 impl NbdChannel {
-    /// Offset and length in bytes; `None` of an offset that NBD cannot say.
+    /// Returns offset and length in bytes; `None` if NBD cannot represent the offset.
     fn range(&self, request: &Request) -> Option<(u64, u64)> {
         let block = u64::from(self.geometry.block_bytes);
         match request.operation {
@@ -122,7 +122,7 @@ impl NbdChannel {
 
     fn send(&self, request: &Request, (command, flags): (u16, u16)) {
         let range = self.range(request).unwrap();
-        // Extended headers announce what follows by a flag of its own.
+        // With extended headers, a flag announces the payload.
         let payload = if command == WRITE { 1 << 5 } else { 0 };
         let flags = flags | payload;
         let mut message = self
@@ -134,7 +134,7 @@ impl NbdChannel {
         self.outgoing.send(message).unwrap();
     }
 
-    /// Waits for an answer.
+    /// Receives a reply.
     fn take_answer(&mut self) {
         let (kind, tag, payload) = self.client.chunk();
         let mut request = self.in_flight.remove(&tag).unwrap();
@@ -165,7 +165,7 @@ impl Channel for NbdChannel {
         let command = command(request.operation);
         let valid = check(&request, self.geometry, CAPABILITIES).and_then(|()| {
             match (request.operation, &mut request.data) {
-                // A buffer that others share takes no data.
+                // A shared buffer is not written to.
                 (Operation::Read, Some(data)) if data.bytes().is_some() => {
                     data.bytes_mut().map(drop).ok_or(BlockError::Malformed)
                 }
@@ -173,7 +173,7 @@ impl Channel for NbdChannel {
             }
         });
         match valid {
-            // It is the server that has to refuse what can be asked of it.
+            // Requests that NBD can represent must be refused by the server.
             Err(BlockError::OutOfRange) if command.is_some() && self.range(&request).is_some() => {}
             Err(error) => return Submit::Done(request.ended(Err(error))),
             Ok(()) => {}
