@@ -1,11 +1,10 @@
-//! State that the parts of one association share, on whatever core each of them runs.
+//! State shared by the parts of one association, which may run on different cores.
 //!
 //! One [`Controller`](crate::Controller) drives the admin queue; any number of channels have I/O
 //! queues. They agree through an *epoch*: a number that counts associations, together with the
-//! phase. A channel looks at it once a turn (one load of a line that hardly ever changes) and
-//! follows: it opens its queues when a new association is live, and closes them when that is lost.
-//! The part that notices a loss first moves the epoch on and wakes all others. No request touches
-//! anything in here.
+//! phase. A channel reads it once a turn (one load of a cache line that rarely changes) and follows: it
+//! opens its queues when a new association is live, and closes them when that is lost. The part that
+//! notices a loss first moves the epoch and wakes all cores. The I/O path takes no lock here.
 
 mod addresses;
 #[cfg(test)]
@@ -31,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A command that a channel wants aborted.
+/// A channel's request to abort a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AbortRequest {
     pub(crate) generation: u64,
@@ -39,7 +38,7 @@ pub(crate) struct AbortRequest {
     pub(crate) cid: u16,
 }
 
-/// Properties of the other end, as last reported; behind one lock, for administration.
+/// Properties of the controller as last reported, behind one lock. Not used by the I/O path.
 #[derive(Debug, Default)]
 struct Knowledge {
     parameters: Parameters,
@@ -51,16 +50,15 @@ struct Knowledge {
     error: Option<ConnectionError>,
     addresses: Addresses,
     fence_snapshot: FenceSnapshot,
-    /// Controllers that another process left, of which the end is awaited; and whether they were this
-    /// host's.
+    /// Controllers left by another process that may not have ended yet; true for those of this host.
     inherited: Vec<(ControllerName, bool)>,
-    /// Those that may carry out commands of this host.
+    /// Controllers that may execute commands of this host.
     controllers: Vec<ControllerName>,
     watches: Vec<Arc<dyn ControllersWatch>>,
     aborts: Vec<AbortRequest>,
     queue_ids: QueueIds,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
-    /// Of channels, by the key of their waker.
+    /// Rests of the channels, by the key of their waker.
     rests: BTreeMap<u64, Arc<Rest>>,
     next_waker: u64,
 }
@@ -70,19 +68,19 @@ struct Knowledge {
 pub struct Association {
     options: ConnectOptions,
     epoch: SharedEpoch,
-    /// Counts the changes of what may still come of lost associations, and of what was lost with
-    /// them: a namespace may have gone away.
+    /// Version of the fences. It also counts changes of the namespaces that were removed or could not be
+    /// identified.
     fence_version: AtomicU64,
-    /// Generation of the last association of which the controller may have lost its write cache
-    /// since; 0 for none.
+    /// Generation of the last association after which the controller may have lost its write cache; 0 for
+    /// none.
     caches_lost: AtomicU64,
     /// There are aborts to send.
     aborts: AtomicBool,
     /// A thread resolves the name of the controller.
     is_resolving: AtomicBool,
-    /// The loss has lasted for as long as requests wait for a connection.
+    /// The loss timeout has passed, and the host still tries to reconnect.
     overdue: AtomicBool,
-    /// The owner wants it to end.
+    /// The owner closed the association.
     closing: AtomicBool,
     knowledge: Mutex<Knowledge>,
     changed: Condvar,
@@ -109,7 +107,7 @@ impl Association {
     }
 
     fn lock(&self) -> MutexGuard<'_, Knowledge> {
-        // Every change under the lock is a single assignment, so a poisoned lock is still good.
+        // Every change under the lock is a single assignment, so poisoning does no harm.
         self.knowledge
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -132,18 +130,18 @@ impl Association {
         self.lock().addresses.next()
     }
 
-    /// Returns true if there are addresses that were not tried since the last round began.
+    /// Returns true if the current round has addresses left to try.
     pub(crate) fn has_further_address(&self) -> bool {
         self.lock().addresses.has_further()
     }
 
-    /// No further address is to be tried: there is a connection.
+    /// Ends the round of addresses, because there is a connection.
     pub(crate) fn end_round(&self) {
         self.lock().addresses.end_round();
     }
 
-    /// All addresses are tried again from the first one on, and the name is resolved again meanwhile
-    /// by a thread of its own, for that may take long.
+    /// Starts a new round at the first address. A separate thread resolves the name again, because that
+    /// may take long.
     pub(crate) fn begin_round(self: &Arc<Self>) {
         self.lock().addresses.begin_round();
         let Some(name) = self.options.name.clone() else {
@@ -154,7 +152,7 @@ impl Association {
         }
         let association = Arc::clone(self);
         let resolve = move || {
-            // Without an answer the addresses from before are tried again.
+            // Without an answer the old addresses are tried again.
             if let Ok(found) = reactor::address::resolve(&name, association.options.address.port())
             {
                 association.lock().addresses.replace(found);
@@ -226,13 +224,13 @@ impl Association {
         self.lock().parameters
     }
 
-    /// Moves the epoch on, and wakes all cores.
+    /// Sets the epoch, and wakes all cores.
     pub(crate) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.set(epoch);
         self.moved(epoch);
     }
 
-    /// The association of this generation is lost. Only the first report counts.
+    /// Reports the loss of the association of this generation. Only the first report has an effect.
     pub(crate) fn report_lost(&self, generation: u64, error: Option<ConnectionError>) {
         if self.epoch.lose(generation) {
             if error.is_some() {
@@ -243,7 +241,7 @@ impl Association {
         }
     }
 
-    /// The epoch has moved on: all cores are woken.
+    /// Wakes all cores after a change of the epoch.
     fn moved(&self, Epoch { generation, phase }: Epoch) {
         tracing::trace!(generation, phase = phase.name(), "association");
         self.announce();
@@ -255,7 +253,7 @@ impl Association {
         }
     }
 
-    /// The fences that stand have changed: channels look at them before anything else is sent.
+    /// Replaces the fences. Channels read them before they send anything else.
     pub(crate) fn set_fences(&self, fences: &Fences) {
         let mut knowledge = self.lock();
         knowledge.fence_snapshot.update(fences);
@@ -264,8 +262,9 @@ impl Association {
         self.announce();
     }
 
-    /// A write that was lost with the association of this generation is about to be reported. A
-    /// submitter that learns of that and writes its blocks anew, on any channel, finds them fenced.
+    /// Fences the blocks of a write that was lost with the association of this generation. Called before
+    /// the write is reported, so a submitter that then writes the blocks again, on any channel, finds
+    /// them fenced.
     pub(crate) fn fence_blocks(&self, generation: u64, span: Span) {
         let live = Epoch {
             generation,
@@ -277,8 +276,8 @@ impl Association {
         self.fence_version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Holds newer writes of these blocks back on every channel: an older one was given up, and the
-    /// controller has not answered it.
+    /// Holds newer writes of these blocks back on every channel, because an older write was given up and
+    /// the controller has not answered it.
     pub(crate) fn hold_blocks(&self, generation: u64, span: Span) {
         self.lock().fence_snapshot.hold(generation, span);
         self.fence_version.fetch_add(1, Ordering::SeqCst);
@@ -335,7 +334,7 @@ impl Association {
         knowledge.controllers = controllers;
     }
 
-    /// Returns the version of the fences: one load of a cache line that hardly ever changes.
+    /// Returns the version of the fences: one load of a cache line that rarely changes.
     #[inline]
     pub(crate) fn fence_version(&self) -> u64 {
         self.fence_version.load(Ordering::SeqCst)
@@ -371,7 +370,8 @@ impl Association {
         knowledge.rests.remove(&id);
     }
 
-    /// Says whether requests fail because the loss has lasted too long, and is not final.
+    /// Sets whether requests fail because the loss timeout has passed although the host still tries to
+    /// reconnect.
     pub(crate) fn set_overdue(&self, overdue: bool) {
         self.overdue.store(overdue, Ordering::SeqCst);
         if overdue {
@@ -379,7 +379,8 @@ impl Association {
         }
     }
 
-    /// Returns true if requests fail because the loss has lasted too long, and is not final.
+    /// Returns true if requests fail because the loss timeout has passed although the host still tries to
+    /// reconnect.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue.load(Ordering::SeqCst)
     }
@@ -448,7 +449,7 @@ impl Association {
         std::mem::take(&mut self.lock().aborts)
     }
 
-    /// The controller was identified anew.
+    /// Takes over the properties of a controller that was identified again.
     pub(crate) fn learn_controller(&self, info: ControllerInfo, parameters: Parameters) {
         let mut knowledge = self.lock();
         let known = knowledge.controller.is_some();
@@ -464,8 +465,7 @@ impl Association {
         knowledge.parameters = parameters;
     }
 
-    /// The live controller was asked anew: it has lost nothing, whatever the life of its write caches
-    /// is called from now on.
+    /// Takes over a new number for the epoch of the write caches. The live controller has lost nothing.
     pub(crate) fn learn_cache_life(&self, life: u64) {
         self.lock().parameters.cache_life = life;
     }
@@ -476,12 +476,12 @@ impl Association {
             || mutation::active(Mutation::CacheLossUnnoticed)
     }
 
-    /// Returns true for a user that trusts the target: it loses nothing unless it reports a loss.
+    /// Returns true if the user trusts the target to report every cache loss.
     fn is_trusted(&self) -> bool {
         self.options.replay == ReplayPolicy::Immediate
     }
 
-    /// Returns the life of the controller's write caches, as it was told last.
+    /// Returns the last reported epoch of the controller's write caches.
     pub(crate) fn cache_life(&self) -> CacheLife {
         let parameters = self.parameters();
         match parameters.cache_life {
@@ -497,9 +497,9 @@ impl Association {
         self.caches_lost.load(Ordering::SeqCst)
     }
 
-    /// Namespaces were identified anew: those that are missing went away, and channels are woken for
-    /// what they keep for them. Requests for those that could not be identified wait until they are:
-    /// they may be other volumes by now.
+    /// Takes over the namespaces that were identified again. Missing ones are removed, and channels are
+    /// woken to fail their requests. Requests for namespaces that could not be identified wait until they
+    /// are, because these may be other volumes by now.
     pub(crate) fn learn_namespaces(&self, namespaces: NamespacesFound) {
         let NamespacesFound {
             found,
@@ -525,8 +525,8 @@ impl Association {
             state.update(info, &serial);
         }
         knowledge.error = replaced.or_else(|| knowledge.error.take());
-        // A namespace that went away, or has another block size or volume, is another namespace
-        // from now on: holders of the old state find it gone.
+        // A namespace that was removed, or has another block size or volume now, gets a new state.
+        // Holders of the old state find it gone.
         let before = knowledge.states.len();
         knowledge.states.retain(|_, state| !state.is_gone());
         let some_went = knowledge.states.len() < before;
@@ -534,7 +534,7 @@ impl Association {
             let new = || Arc::new(NamespaceState::new(info, &serial));
             knowledge.states.entry(*nsid).or_insert_with(new);
         }
-        // No request waits for those that were never known.
+        // No request waits for a namespace that was never known.
         for nsid in unknown.extract_if(.., |nsid| !knowledge.states.contains_key(nsid)) {
             unusable.insert(nsid, NOT_IDENTIFIED);
         }
@@ -568,7 +568,7 @@ impl Association {
         (id, rest)
     }
 
-    /// An I/O connection is about to be opened; refused when the epoch has moved meanwhile.
+    /// Counts an I/O connection that is about to be opened. Returns false if the epoch has moved.
     pub(crate) fn enter_open(&self, epoch: Epoch) -> bool {
         if self.epoch.enter(epoch) {
             return true;
@@ -577,15 +577,15 @@ impl Association {
         false
     }
 
-    /// I/O connections are closed or retired.
+    /// Subtracts `count` I/O connections that were closed or retired.
     pub(crate) fn leave_open(&self, count: u32) {
         if count > 0 && self.epoch.leave(count) {
             self.announce();
         }
     }
 
-    /// Returns the number of I/O connections that are open and not retired. The association is lost:
-    /// those of the channels at rest are retired now.
+    /// Retires the connections of the channels at rest, because the association is lost. Returns the
+    /// number of I/O connections that are still open.
     pub(crate) fn open_connections(&self) -> u32 {
         for rest in self.lock().rests.values() {
             let open = rest.retire();
@@ -598,11 +598,11 @@ impl Association {
     }
 }
 
-/// Told of the controllers of an association.
+/// Receives the controllers of an association.
 pub trait ControllersWatch: Send + Sync + std::fmt::Debug {
-    /// These are all controllers that may carry out commands of the association from now on: the present
-    /// one, and those of lost connections of which the end is not known. Called before anything is sent
-    /// to the present one; must not block, nor use the association.
+    /// `controllers` are all controllers that may execute commands of the association from now on: the
+    /// current one, and those of lost connections that may not have ended. Called before anything is sent
+    /// to the current one. Must not block, nor use the association.
     fn note(&self, controllers: &[ControllerName]);
 }
 
@@ -613,17 +613,17 @@ pub(crate) struct NamespacesFound {
     pub(crate) found: Vec<NamespaceInfo>,
     /// Those that cannot, each with the reason.
     pub(crate) unusable: BTreeMap<u32, &'static str>,
-    /// Those of which nothing is known: the controller could not identify them.
+    /// Those that the controller could not identify.
     pub(crate) unknown: BTreeSet<u32>,
-    /// The namespaces that it was asked for, where it is not all of them.
+    /// The requested namespaces; `None` for all.
     pub(crate) only: Option<BTreeSet<u32>>,
 }
 
-/// Reason for which a namespace cannot be opened that the controller could not identify.
+/// Why a namespace that the controller could not identify cannot be opened.
 const NOT_IDENTIFIED: &str = "the controller cannot identify it now; try again later, or see the \
                               target's log";
 
-/// Queue identifiers in use, of those that the controller grants.
+/// The queue identifiers in use.
 #[derive(Debug, Default)]
 struct QueueIds {
     /// Element `n` is true while identifier `n + 1` is in use.
@@ -665,7 +665,7 @@ pub(crate) struct NamespaceState {
     pub(crate) nsid: u32,
     pub(crate) block_bytes: u32,
     volume: VolumeId,
-    /// Size in blocks; 0 after the namespace went away, or its NSID came to name another volume.
+    /// Size in blocks; 0 once the namespace was removed, or its NSID names another volume.
     blocks: AtomicU64,
     read_only: AtomicBool,
     pub(crate) unflushed: Unflushed,
@@ -691,7 +691,7 @@ impl NamespaceState {
         }
     }
 
-    /// Returns true if the namespace went away; it does not come back under this state.
+    /// Returns true if the namespace was removed. It does not come back under this state.
     pub(crate) fn is_gone(&self) -> bool {
         self.geometry().is_gone()
     }
@@ -705,8 +705,8 @@ impl NamespaceState {
         info.volume(serial).is_same(&self.volume) || mutation::active(Mutation::OtherVolumeAccepted)
     }
 
-    /// Takes over the size and the protection of the namespace as it is identified now: `None`, or
-    /// another volume, or another block size, means that it is gone.
+    /// Takes over the size and the write protection of the namespace as it was identified last. `None`,
+    /// another volume or another block size marks it as gone.
     fn update(&self, info: Option<&NamespaceInfo>, serial: &str) {
         let same = |info: &&NamespaceInfo| {
             self.is_volume(info, serial) && info.geometry.block_bytes == self.block_bytes

@@ -1,10 +1,10 @@
 //! The controller as a host sees it: the admin queue, and with it the association.
 //!
-//! Owns the admin connection; sets the controller up, keeps it alive, hears its events, aborts what
-//! takes too long, and makes everything anew after a loss. It runs on any core, on any driver: its
-//! owner passes completions on, and calls [`Controller::tick`] each turn. Channels follow it
-//! through the [`Association`]. It must never announce a new association while a connection of the
-//! old one may still carry a command.
+//! Owns the admin connection: it sets the controller up, sends Keep Alive, handles events, aborts late
+//! commands, and reconnects after a loss. It runs on any core and driver: its owner passes completions
+//! on, and calls [`Controller::tick`] each turn. Channels follow it through the [`Association`].
+//! Invariant: a new association is never announced while a connection of the old one may still carry a
+//! command.
 
 mod fencing;
 mod inquiry;
@@ -47,15 +47,15 @@ enum Purpose {
     Abort = 3,
     Inquiry = 4,
     ShutDown = 5,
-    /// End Controller; the association that it is for stands above these bits.
+    /// End Controller. The tag's upper bits have the association.
     Fence = 6,
 }
 
 /// Bits of a tag that name the purpose.
 const PURPOSE_BITS: u32 = 8;
 
-/// Time that connections of channels may take to close before the next association is made anyway.
-/// A channel on a core that does not run cannot close; it closes before it sends anything again.
+/// Time that the channels' connections may take to close before the next association is made anyway.
+/// A channel whose core does not run cannot close them; it does so before it sends anything again.
 const CHANNELS_CLOSE_TIME: Nanos = Nanos::from_secs(1);
 
 /// One controller of a remote subsystem, from the host's side.
@@ -72,21 +72,21 @@ pub struct Controller {
     ask_again: bool,
     backoff: Backoff,
     generation: u64,
-    /// Time at which the state has lasted too long, or its next step is due.
+    /// Time at which the state times out, or its next step is due.
     deadline: Time,
     /// Time at which the state must be over.
     limit: Time,
     lost_at: Option<Time>,
-    /// Lost associations that are not known to be over.
+    /// Fences of lost associations that may not have ended.
     fences: Fences,
     live_at: Time,
     keep_alive_at: Time,
     keep_alive_out: bool,
     aborts_out: usize,
     events: bool,
-    /// Namespaces that it could not identify, each with the time since which that is so.
+    /// Namespaces that the controller could not identify, each with the time of the first failure.
     unidentified: BTreeMap<u32, Time>,
-    /// Time at which it is asked for them again.
+    /// Time at which these are identified again.
     identify_at: Time,
     /// Time at which [`tick`](Self::tick) had to run at the latest, while a limit runs.
     due: Time,
@@ -167,13 +167,13 @@ impl Controller {
         self.state.entered()
     }
 
-    /// Returns true if an operation of this room is the controller's.
+    /// Returns true if operations of this namespace are the controller's.
     #[must_use]
     pub fn owns(&self, op_namespace: OpNamespace) -> bool {
         op_namespace == self.op_namespace.id()
     }
 
-    /// Returns true if nothing of it is left in the driver.
+    /// Returns true if the driver has no operation of it any more.
     #[must_use]
     pub fn closed(&self) -> bool {
         self.state() == ControllerState::Closed
@@ -230,7 +230,7 @@ impl Controller {
         }
     }
 
-    /// Fires what is due; called once each turn of the core.
+    /// Runs the timers. Called once each turn of the core.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.qpair.tick(cx) {
             self.look_for_timeouts(cx);
@@ -272,8 +272,8 @@ impl Controller {
         };
     }
 
-    /// Time in which the host stood still (stopped, or its machine frozen) does not count for the time
-    /// that a loss may last: no attempt was made in it. One is made now, and has time for a step.
+    /// Excludes time in which the process or the machine was stopped from the loss timeout: no attempt was
+    /// made in it. At least one connect timeout is left for an attempt now.
     fn make_up_for_absence(&mut self, now: Time) {
         if !was_away(self.due, now) {
             return;
@@ -298,7 +298,7 @@ impl Controller {
             ControllerState::Live => self.keep_alive_at.min(self.identify_at),
             ControllerState::SettingUp => self.deadline.min(self.keep_alive_at),
             ControllerState::Closed => return Time::NEVER,
-            // Its own connection ends first, and says when.
+            // Its own connection ends first, which wakes it.
             ControllerState::Draining if !self.qpair.is_closed() => Time::NEVER,
             _ => self.deadline,
         };
@@ -340,7 +340,7 @@ impl Controller {
         self.qpair.open(join, patience, cx);
     }
 
-    /// Returns the time at which a loss is final, whatever is under way then.
+    /// Returns the time at which a loss is final.
     fn give_up_at(&self) -> Time {
         let lost = self.lost_at.zip(self.options().final_loss());
         match lost {
@@ -359,7 +359,7 @@ impl Controller {
         }
     }
 
-    /// The time for a new association is over.
+    /// Gives up after the time for a new association.
     fn give_up(&mut self, cx: &mut Context<'_>) {
         if self.state() == ControllerState::Waiting {
             return self.end();
@@ -374,7 +374,7 @@ impl Controller {
         self.lose(Some(error), cx);
     }
 
-    /// Returns the name of what the controller owes while an association is made.
+    /// Returns the name of the awaited answer while an association is made.
     fn awaited(&self) -> &'static str {
         match self.state() {
             ControllerState::Connecting => "Connect",
@@ -432,7 +432,7 @@ impl Controller {
         self.ask(purpose, command.encode(0), data_bytes, cx);
     }
 
-    /// The association works: channels may open their queues.
+    /// Announces the association: channels may open their queues.
     fn go_live(&mut self, cx: &mut Context<'_>) {
         self.enter(ControllerState::Live, Time::NEVER);
         self.generation += 1;
@@ -457,7 +457,7 @@ impl Controller {
         }
     }
 
-    /// While live: keep alive, abort, follow a loss that a channel noticed.
+    /// Runs the timers of a live association, sends aborts, and follows a loss that a channel noticed.
     fn keep(&mut self, cx: &mut Context<'_>) {
         if self.association.phase() == Phase::Recovering {
             return self.lose(None, cx);
@@ -497,7 +497,7 @@ impl Controller {
         }
     }
 
-    /// The association is lost: close what is left of it, then try again.
+    /// Closes the connection of a lost association, then tries again.
     fn lose(&mut self, error: Option<ConnectionError>, cx: &mut Context<'_>) {
         let shutting_down = self.state() == ControllerState::ShuttingDown;
         if self.state() == ControllerState::Live {
@@ -560,7 +560,7 @@ impl Controller {
         self.be_gone();
     }
 
-    /// There will be no further association.
+    /// Ends for good: there will be no further association.
     fn be_gone(&self) {
         self.association.set_epoch(Epoch {
             generation: self.generation,
@@ -580,7 +580,7 @@ impl Drop for Controller {
 }
 
 impl Controller {
-    /// Handles an asynchronous event, and asks for the next one. `[NVMe Base 2.0 §5.2]`
+    /// Handles an asynchronous event, and requests the next one. `[NVMe Base 2.0 §5.2]`
     fn event(&mut self, completion: &Completion, cx: &mut Context<'_>) {
         if !completion.status.is_success() {
             self.events = false;
@@ -617,14 +617,14 @@ impl Controller {
             self.keep_alive_at = Time::NEVER;
             return;
         }
-        // [NVMe Base 2.0 §3.9]: also where traffic counts. What came from the controller answers
-        // what it received a while ago, so it does not say how long it has heard nothing.
+        // [NVMe Base 2.0 §3.9]: also with traffic-based keep-alive. An answer only shows that the
+        // controller received something earlier.
         self.keep_alive_out = true;
         self.ask_admin(Purpose::KeepAlive, &AdminCommand::KeepAlive, 0, cx);
         self.keep_alive_at = self.next_keep_alive(cx.now);
     }
 
-    /// Takes note of the answer to a Keep Alive.
+    /// Handles the answer to a Keep Alive.
     fn kept_alive(&mut self, now: Time) {
         self.keep_alive_out = false;
         if self.keep_alive_at == Time::NEVER {
@@ -650,7 +650,7 @@ impl Controller {
             generation: self.generation,
             phase: Phase::Gone,
         });
-        // A controller that shuts down is asked for nothing else.
+        // A controller that shuts down gets no other command.
         self.fences.part();
         self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
         self.limit = cx.now + SHUTDOWN_TIME;
@@ -665,7 +665,7 @@ impl Controller {
         if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
             self.setup.shutdown_asked = true;
             self.deadline = Time::NEVER;
-            // CSS is as it was set: it changes in a reset alone.
+            // CSS stays as it was set: only a reset may change it.
             let command_sets = self
                 .setup
                 .capabilities
@@ -734,7 +734,7 @@ base::states! {
 }
 
 impl ControllerState {
-    /// Returns true while an association is being made, or about to be.
+    /// Returns true while an association is being made, or an attempt is scheduled.
     const fn is_making(self) -> bool {
         matches!(self, Self::Connecting | Self::SettingUp | Self::Waiting)
     }
@@ -753,7 +753,7 @@ impl ControllerState {
     }
 }
 
-/// The step of the set-up that is under way.
+/// The current step of the set-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SetupStep {
     /// CAP is being read.
@@ -769,7 +769,7 @@ enum SetupStep {
     Lengths,
     /// Set Features: Host Extensions.
     Extensions,
-    /// Too many lost associations are not known to be over: one of them has to be.
+    /// Too many lost associations may not have ended: waits for one of them.
     Fence,
     /// Set Features: Number of Queues.
     Queues,

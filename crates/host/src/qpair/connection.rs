@@ -75,13 +75,13 @@ pub(crate) struct Qpair {
     room: usize,
     pub(super) tx: Outgoing,
     pub(super) receiver: Receiver,
-    /// The C2HData PDU of which payload is arriving.
+    /// The C2HData PDU whose payload is arriving.
     pub(super) arriving: Option<Arriving>,
-    /// Time at which the current step of set-up or end has taken too long.
+    /// Time at which the current step of set-up or termination times out.
     step_deadline: Time,
     /// Time at which the table is checked for time-outs.
     scan_at: Time,
-    /// Something was received since it was checked last.
+    /// Data was received since the last such check.
     pub(super) received: bool,
     pub(super) error: Option<ConnectionError>,
 }
@@ -118,7 +118,7 @@ impl Qpair {
         }
     }
 
-    /// Returns the state now.
+    /// Returns the current state.
     #[inline]
     pub(super) fn state(&self) -> ConnectionState {
         self.state.get()
@@ -159,7 +159,7 @@ impl Qpair {
         OpKey::new(self.op_namespace, kind, slot)
     }
 
-    /// Opens the connection; TCP may take so long.
+    /// Opens the connection. TCP may take `patience`.
     pub(crate) fn open(&mut self, join: Join, patience: Nanos, cx: &mut Context<'_>) {
         assert!(self.is_closed(), "a connection is opened when it is closed");
         self.generation = self.generation.wrapping_add(1);
@@ -171,7 +171,7 @@ impl Qpair {
         self.room = self.table.depth().min(usize::from(join.sq_size));
         self.config.address = join.address;
         self.join = Some(join);
-        // The driver's own time-out ends the operation; ours only backs it up.
+        // The driver times the operation out.
         self.enter(ConnectionState::Connecting, Time::NEVER);
         let op = Op::Connect {
             address: self.config.address,
@@ -206,8 +206,8 @@ impl Qpair {
 
     fn close_socket(&mut self, cx: &mut Context<'_>) {
         let socket = self.socket.take().expect("an open connection has a socket");
-        // Commands that are still in the socket's buffer must not arrive once they are given up: no
-        // time would be known after which the controller receives nothing more.
+        // A reset drops commands that are still in the socket's buffer. Otherwise they could arrive at
+        // any later time, after they were reported.
         let given_up = self.state() == ConnectionState::Terminating || self.table.is_timed();
         self.enter(ConnectionState::Closing, Time::NEVER);
         let op = if given_up {
@@ -218,13 +218,13 @@ impl Qpair {
         cx.submit(self.key(CLOSE), op);
     }
 
-    /// Ends the connection because of an error; the first one is remembered.
+    /// Ends the connection because of an error. The first error is kept.
     pub(crate) fn fail(&mut self, error: ConnectionError, cx: &mut Context<'_>) {
         self.error.get_or_insert(error);
         self.close_now(cx);
     }
 
-    /// Ends the connection because the controller broke the rules, and tells it so.
+    /// Ends the connection with H2CTermReq after a protocol error of the controller.
     /// `[NVMe-TCP 1.0 §3.6.2.4]`
     pub(super) fn violated(&mut self, error: ProtocolError, header: &[u8], cx: &mut Context<'_>) {
         let address = self.config.address;
@@ -256,7 +256,7 @@ impl Qpair {
         self.start_until(exchange, deadline);
     }
 
-    /// The same for a command with a time-out of its own.
+    /// Takes a command that times out at `deadline`.
     #[inline]
     pub(crate) fn start_until(&mut self, exchange: Exchange, deadline: Time) {
         debug_assert!(self.is_live(), "the caller asked for room");
@@ -266,8 +266,7 @@ impl Qpair {
         }
     }
 
-    /// Sends what was gathered. Returns the bytes of data that left, where commands leave by the
-    /// rules of a lane.
+    /// Sends what may leave. Returns the bytes of data sent under a doorbell, 0 without one.
     #[inline]
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         let Some(socket) = self.socket else { return 0 };
@@ -279,15 +278,15 @@ impl Qpair {
         bytes
     }
 
-    /// Sends what an event made ready; but where commands leave by the rules of a lane, the owner
-    /// pumps at the end of its turn, because other lanes may come first.
+    /// Sends after an event. With a doorbell, the owner pumps at the end of its turn instead, because
+    /// other lanes may go first.
     pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
         if !self.is_live() || !self.tx.is_paced() {
             self.pump(cx);
         }
     }
 
-    /// Lets commands of this class leave by these rules from now on.
+    /// Sets the doorbell mode and the caravan limits of commands of this class.
     pub(crate) fn pace(&mut self, mode: Mode, limits: CaravanLimits, class: Class) {
         self.tx.pace(mode, limits, class);
     }
@@ -301,7 +300,7 @@ impl Qpair {
         self.tx.counters()
     }
 
-    /// An operation of this connection has completed.
+    /// Handles a completed operation of this connection.
     pub(crate) fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         debug_assert_eq!(completion.key.generation, self.generation);
         match completion.outcome {
@@ -345,7 +344,8 @@ impl Qpair {
         }
     }
 
-    /// Digests as asked for, no padding, and a few R2Ts per command. `[NVMe-TCP 1.0 §3.6.2.2]`
+    /// Returns the ICReq: digests by the options, no padding, four R2Ts per command.
+    /// `[NVMe-TCP 1.0 §3.6.2.2]`
     fn ic_req(&self) -> [u8; IcReq::SIZE] {
         let request = IcReq {
             host_alignment: DataAlignment::DWORD,
@@ -356,7 +356,7 @@ impl Qpair {
         request.to_bytes()
     }
 
-    /// Hands the driver the next receive; the first bytes go to `into`, if there is one.
+    /// Submits the next receive. Its first bytes go to `into`, if there is one.
     pub(super) fn receive_more(&mut self, into: Option<IoSlice>, cx: &mut Context<'_>) {
         if let Some(socket) = self.socket {
             if into.is_none() {
@@ -366,7 +366,7 @@ impl Qpair {
         }
     }
 
-    /// ICResp came: both ends know what PDUs look like from here on; now join the controller.
+    /// Handles ICResp: sets the PDU format, and sends Connect.
     pub(super) fn initialized(
         &mut self,
         response: &IcResp,
@@ -387,7 +387,7 @@ impl Qpair {
         self.max_h2c_data = response.max_h2c_data;
         self.enter(ConnectionState::Joining, now + self.config.step_timeout);
         let join = self.join.take().expect("opening set it");
-        // Without flow control the controller may leave out the capsule of a successful read.
+        // Without SQ flow control the controller may omit the capsule of a successful read.
         let attributes = if self.config.sq_flow_control {
             ConnectAttributes::default()
         } else {
@@ -416,7 +416,7 @@ impl Qpair {
         self.encode_capsule_with(index, data);
     }
 
-    /// Connect was answered.
+    /// Handles the answer to Connect.
     pub(super) fn joined(&mut self, completion: &Completion, now: Time) -> Option<ConnectionError> {
         let join = self.table.take_newest(JOIN_TAG);
         debug_assert!(join.is_some(), "it was answered just now");
@@ -438,7 +438,7 @@ impl Qpair {
         None
     }
 
-    /// The controller ended the connection with C2HTermReq.
+    /// Handles C2HTermReq: the controller ends the connection.
     pub(super) fn terminated(&mut self, request: TermReq, cx: &mut Context<'_>) {
         let error = ConnectionError::Terminated {
             address: self.config.address,
@@ -476,7 +476,7 @@ impl Qpair {
         }
     }
 
-    /// Nothing of the connection is left in the driver: every command on it is lost.
+    /// Handles the end of the connection's last operation: every command on it is lost.
     fn closed(&mut self) {
         self.socket = None;
         self.join = None;
@@ -484,12 +484,11 @@ impl Qpair {
         self.scan_at = Time::NEVER;
         self.tx.reset();
         self.table.lose_all();
-        // A Connect that was lost is reported by the connection's error. It was alone on the
-        // connection.
+        // A lost Connect is reported by the connection's error. It was alone on the connection.
         let _ = self.table.take_newest(JOIN_TAG);
     }
 
-    /// Fires what is due. Returns whether the table should be looked over for time-outs.
+    /// Runs the timers. Returns true if the table is to be checked for time-outs.
     pub(crate) fn tick(&mut self, cx: &mut Context<'_>) -> bool {
         if self.step_deadline <= cx.now {
             match self.state() {
@@ -507,9 +506,9 @@ impl Qpair {
             return false;
         }
         if was_away(self.scan_at, cx.now) {
-            // Nothing was sent and no answer taken: that time was not the controller's.
+            // The core took no answers in that time: it does not count for time-outs.
             let latest = cx.now + self.config.command_timeout;
-            // Answers may still be behind the data that is coming in.
+            // Answers may still follow the data that is arriving.
             let is_behind = self.received && self.arriving.is_some();
             self.table.excuse(self.scan_at, cx.now, latest, is_behind);
         }
@@ -527,7 +526,7 @@ impl Qpair {
         self.fail(error, cx);
     }
 
-    /// Returns true if nothing is due before another request, or something from the peer, comes.
+    /// Returns true if nothing is due until the next request or data from the peer.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_live()
             && self.table.len() == 0
@@ -541,7 +540,7 @@ impl Qpair {
             return self.step_deadline;
         }
         let held = self.tx.deadline();
-        // Events are waited for without end, and need no check for time-outs.
+        // Asynchronous event requests have no time-out.
         let scan_at = if self.table.is_timed() {
             self.scan_at
         } else {
@@ -551,7 +550,7 @@ impl Qpair {
     }
 }
 
-/// Returns true if the core did not run for a while: it handles now what was due long ago.
+/// Returns true if the core did not run for a while: a timer that was due at `due` runs only `now`.
 pub(crate) fn was_away(due: Time, now: Time) -> bool {
     now.since(due) > TIMEOUT_SCAN
 }
@@ -595,7 +594,7 @@ impl QpairConfig {
     }
 }
 
-/// A C2HData PDU of which payload is still arriving.
+/// A C2HData PDU whose payload is arriving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arriving {
     /// Slot of the command; `None` for payload that is dropped.
@@ -659,7 +658,7 @@ impl ConnectionState {
 }
 
 impl Qpair {
-    /// Takes a command out that is in no send. A lane has counted it into a caravan, and keeps it.
+    /// Removes a command that is not in a send. With a doorbell it is counted in a caravan, and stays.
     pub(crate) fn withdraw(&mut self, index: u16) -> Option<Exchange> {
         if self.tx.is_paced() {
             return None;
@@ -669,9 +668,9 @@ impl Qpair {
         Some(self.table.withdraw(index))
     }
 
-    /// Takes the data of a command away, which stays in the table until it is answered: what arrives
-    /// for it is dropped. `None` where an operation of the driver may still use the data, or the
-    /// controller may still ask for it.
+    /// Takes the data of a command, which stays in the table until it is answered. Data that arrives for
+    /// it is dropped. Returns `None` if an operation of the driver may still use the data, or the
+    /// controller may still request it.
     pub(crate) fn detach(&mut self, index: u16, now: Time) -> Option<Option<IoSlice>> {
         let is_carried = self.is_carried(index);
         let deadline = now + self.config.command_timeout;
@@ -693,8 +692,8 @@ impl Qpair {
         Some(data)
     }
 
-    /// Returns true while a send carries data of the command, or waits with some. A device's memory
-    /// is not counted as a buffer's owners are, so nothing else says that it is in use.
+    /// Returns true while a queued or running send has data of the command. Device memory has no owner
+    /// count, so nothing else shows that it is in use.
     pub(super) fn is_carried(&self, index: u16) -> bool {
         !self.tx.send.has_left(self.table.mark(index))
     }

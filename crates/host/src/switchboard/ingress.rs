@@ -1,9 +1,8 @@
 //! The ingress queues: one for each core and class, into which any thread puts requests, and from
 //! which one dataplane thread takes them.
 //!
-//! Putting a request in takes no lock and never waits: a bounded queue of a few words per request.
-//! A thread that sleeps is woken when its submitter has put in all it has ([`Sleeper::ring`]), not
-//! for each request.
+//! A put takes no lock and never waits: a bounded queue of a few words per request. A sleeping thread is
+//! woken once after a batch of requests ([`Sleeper::ring`]), not for each request.
 
 use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
@@ -23,12 +22,12 @@ pub(super) struct IngressRequest {
     pub(super) submitter: u32,
     /// The submitter's name for it.
     pub(super) slot: u32,
-    /// To which controller, by its number on this switchboard.
+    /// Number of the controller on this switchboard.
     pub(super) target: u16,
-    /// To which of the controller's namespaces, by its number there.
+    /// Number of the namespace at the controller.
     pub(super) namespace: u16,
     pub(super) class: Class,
-    /// Steering has chosen this core: it is not asked again.
+    /// Steering has chosen this core, and does not run again.
     pub(super) steered: bool,
     pub(super) operation: Operation,
     pub(super) lba: Lba,
@@ -45,7 +44,7 @@ pub(super) struct IngressRequest {
 pub(super) struct IngressCompletion {
     pub(super) slot: u32,
     pub(super) result: Result<(), BlockError>,
-    /// Losses of the target's cache that a Flush knows of: those before it was answered.
+    /// Of a Flush: losses of the target's cache before it was answered.
     pub(super) losses: u32,
 }
 
@@ -55,7 +54,7 @@ pub(super) struct Ingress {
     queues: PerClass<BoundedQueue<IngressRequest>>,
     /// The thread. It is woken after a run of [`put`](Self::put).
     pub(super) sleeper: Sleeper,
-    /// A submitter gave requests up, wherever they are.
+    /// A submitter gave up requests that this thread may have.
     given_up: LookFlag,
 }
 
@@ -68,19 +67,19 @@ impl Ingress {
         }
     }
 
-    /// Has the thread look which requests their submitters [gave up](Submitter::give_up).
+    /// Has the thread search for requests that their submitters [gave up](Submitter::give_up).
     pub(super) fn look_for_given_up(&self) {
         self.given_up.raise();
         self.sleeper.ring();
     }
 
-    /// Returns true if the thread is to look for such requests, once.
+    /// Returns true, once, if the thread is to search for such requests.
     #[inline]
     pub(super) fn has_given_up(&self) -> bool {
         self.given_up.take()
     }
 
-    /// Takes a request; hands it back when the queue is full.
+    /// Takes a request. Returns it if the queue is full.
     #[inline]
     pub(super) fn put(&self, entry: IngressRequest) -> Result<(), IngressRequest> {
         self.queues[entry.class].push(entry)
@@ -96,14 +95,14 @@ impl Ingress {
         self.queues.iter().all(|(_, queue)| queue.is_empty())
     }
 
-    /// The thread wants to sleep; whether it may.
+    /// Returns true if the thread may sleep.
     pub(super) fn may_sleep(&self) -> bool {
         self.sleeper
             .may_sleep(|| self.is_empty() && !self.given_up.is_raised())
     }
 }
 
-/// Queue of a submitter's completions, whatever cores its requests left by.
+/// Queue of a submitter's completions from all cores.
 #[derive(Debug)]
 pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
@@ -216,12 +215,12 @@ impl Submitter {
     }
 }
 
-/// The generation of the holds: they outlast every association, for a lane may send a write again that
-/// it was not yet told to give up.
+/// Generation of the holds: they outlast every association, because a lane may resend a write before it
+/// receives the cancellation.
 const EVERY: u64 = u64::MAX;
 
-/// Holds newer writes of these blocks back, until it is dropped. A lane that gives one of the writes up
-/// holds or closes its blocks itself before that.
+/// Holds newer writes of these blocks back until it is dropped. Before that, a lane that gives up one of
+/// the writes holds or fences its blocks itself.
 #[derive(Debug)]
 pub(super) struct AbandonedWrites {
     association: Arc<Association>,
@@ -246,7 +245,7 @@ impl Drop for AbandonedWrites {
     }
 }
 
-/// The number of a controller. It is free when the registry alone holds it: no core has lanes to the
-/// controller, no namespace of it is in use, and no request of a submitter is on its way.
+/// The number of a controller. It is free once only the registry holds it: no core has lanes to the
+/// controller, none of its namespaces is in use, and no request for it is outstanding.
 #[derive(Debug)]
 pub(super) struct TargetNumber(pub(super) u16);

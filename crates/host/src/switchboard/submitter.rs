@@ -60,15 +60,15 @@ impl SwitchedNamespace {
         }
     }
 
-    /// The same namespace; threads that open it opt in to application steering: they are moved to
-    /// other cores of the switchboard while they have the channel, unless they were pinned to one.
+    /// Opts threads that open the namespace in to application steering: they may be moved to other cores
+    /// of the switchboard while they have the channel, unless they were pinned.
     #[must_use]
     pub const fn steered(mut self, steered: bool) -> Self {
         self.steered = steered;
         self
     }
 
-    /// The same namespace; what is submitted to channels opened from it has this class.
+    /// Sets the class of requests on channels opened from it.
     #[must_use]
     pub const fn with_class(mut self, class: Class) -> Self {
         self.class = class;
@@ -155,7 +155,7 @@ pub struct SwitchedChannel {
     number: u32,
     submitter: Arc<Submitter>,
     memory: SubmitterMemory,
-    /// DataplaneConfig of the core in the switchboard that this thread's requests go into.
+    /// Index of the switchboard's core whose ingress takes this thread's requests.
     core: usize,
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
@@ -233,7 +233,7 @@ impl SwitchedChannel {
         &mut self.memory
     }
 
-    /// Which ingress is this thread's: that of the core that it runs on, now.
+    /// Chooses the ingress of the core that the thread runs on now.
     #[inline]
     fn look_where(&mut self, driver: &dyn Driver) {
         let cores = &self.device.board.inner.cores;
@@ -265,11 +265,11 @@ impl SwitchedChannel {
         }
     }
 
-    /// Refuses what no way would take.
+    /// Checks a request before it takes the direct lane or the ingress.
     fn check(&self, request: &mut Request) -> Result<(), BlockError> {
         let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
         block::check(request, geometry, capabilities)?;
-        // Several own it: it can only be read.
+        // Shared memory can only be read.
         let is_shared = |data: &mut IoSlice| data.bytes().is_some() && data.bytes_mut().is_none();
         if request.operation == Operation::Read && request.data.as_mut().is_some_and(is_shared) {
             return Err(BlockError::Malformed);
@@ -281,8 +281,8 @@ impl SwitchedChannel {
         &self.device.board.inner.loads
     }
 
-    /// A lane of the thread's own, where its core has few such threads, and the controller a queue
-    /// to spare: the lanes of the switchboard may not have taken theirs yet.
+    /// Opens a direct lane if the core has few of them and the controller has more free queues than the
+    /// switchboard's lanes need, which may not have taken theirs yet.
     fn open_direct(&self, driver: &mut dyn Driver) -> Option<DirectLane> {
         let free = self.device.remote.association().free_queues();
         let spare = free > self.device.board.inner.lanes_per_target;
@@ -300,7 +300,7 @@ impl SwitchedChannel {
         &self.device.board.inner.ingresses[self.core]
     }
 
-    /// A dataplane thread broke: whatever is outstanding ends without an answer.
+    /// Returns true if a dataplane thread broke: outstanding requests end without an answer.
     fn is_broken(&self) -> bool {
         self.device.board.inner.health.is_broken()
     }
@@ -330,11 +330,10 @@ impl SwitchedChannel {
         }
     }
 
-    /// Returns the result of a Flush for this thread, which had been told of `reported` losses of the
-    /// target's cache when it submitted it. A lane reports a loss to the first thread that flushes by
-    /// it, and every thread has to know of each once, by whichever lanes its Flushes go: its writes may
-    /// be among what was lost. A loss after the answer of the Flush is not one of those: it may be that
-    /// of a write that is taken after it.
+    /// Returns the result of a Flush for this thread. `losses` is the number of cache losses before its
+    /// answer, `reported` the number that the thread knew when it submitted the Flush. A lane reports a
+    /// loss only to the first thread that flushes by it, but every thread must see each loss once,
+    /// because its writes may be among the lost ones.
     fn flushed(
         &mut self,
         result: Result<(), BlockError>,
@@ -385,7 +384,7 @@ impl SwitchedChannel {
         Submit::Queued
     }
 
-    /// Puts a request into the ingress; hands it back where there is no room.
+    /// Puts a request into the ingress. Returns it if there is no room.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     #[inline]
     fn put(&mut self, request: Request, limit: Time) -> Result<(), Request> {
@@ -523,7 +522,7 @@ impl Channel for SwitchedChannel {
     }
 
     fn deadline(&self) -> Time {
-        // What has a place waits for room in the ingress, of which no thread tells.
+        // No thread wakes this one when the ingress has room again.
         let waits_for_ingress = !self.displaced.is_empty() && !self.free.is_empty();
         // Asked before a sleep: from now on a dataplane thread with a completion wakes this thread.
         if !self.submitter.may_sleep() || waits_for_ingress {
@@ -594,8 +593,8 @@ impl Drop for SwitchedChannel {
 }
 
 impl SwitchedChannel {
-    /// Gives up the writes that are not over, and holds newer ones of their blocks back until no
-    /// dataplane thread has one of them. A path tells other threads that theirs among them are aborted.
+    /// Gives up the outstanding writes, and holds newer writes of their blocks back until no dataplane
+    /// thread has one of them. A path reports them to other threads as aborted.
     fn abandon_writes(&mut self) {
         let association = self.device.remote.association();
         let slots = (0..).zip(&self.slots);
@@ -616,7 +615,7 @@ impl SwitchedChannel {
 }
 
 impl SwitchedChannel {
-    /// Hands the ingress what the thread's own lane has no queue for.
+    /// Puts the requests of a direct lane without a queue into the ingress.
     fn redirect(&mut self) {
         let Some(direct) = &mut self.direct else {
             return;
@@ -636,7 +635,7 @@ impl SwitchedChannel {
         }
     }
 
-    /// Gives up what waits for room in the ingress.
+    /// Cancels displaced requests with this tag that wait for room in the ingress.
     fn give_up_displaced(&mut self, tag: u64) -> bool {
         let before = self.displaced.len();
         for _ in 0..before {
@@ -651,7 +650,8 @@ impl SwitchedChannel {
         self.displaced.len() < before
     }
 
-    /// Gives up what was put into an ingress: the threads that have it, or will have it, look for it.
+    /// Cancels requests with this tag that were put into an ingress: every dataplane thread checks
+    /// whether it has them.
     fn give_up_put(&mut self, tag: u64) -> bool {
         let mut found = false;
         for (slot, pending) in (0..).zip(&self.slots) {
@@ -669,15 +669,15 @@ impl SwitchedChannel {
     }
 }
 
-/// A request on its way.
+/// A request in the ingress or on a lane.
 #[derive(Debug)]
 struct Pending {
     tag: u64,
     /// Data that it was submitted with.
     data: Option<IoSlice>,
-    /// The place in the channel's memory that stands for its data, if it came with other memory.
+    /// Bounce buffer in the channel's memory, if the data is in other memory.
     bounce: Option<u32>,
-    /// The data has to be copied back from there.
+    /// The data must be copied back from the bounce buffer.
     reads: bool,
     /// Of a Flush: the losses of the target's cache that had been reported when it was submitted.
     reported: Option<u32>,
