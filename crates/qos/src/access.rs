@@ -1,10 +1,10 @@
 //! Access control: the tenant of a connection, and the blocks that it may read and write. `[ReFlex
 //! §3.1, §4.1]`
 //!
-//! [`Assignments`] map (host NQN, subsystem, namespace) to a tenant, the default tenant, or none,
-//! when a host connects. [`Permissions`] check the whole range of every command. Both are
-//! immutable; a change of the configuration creates new ones. Invariant: every block of an accepted
-//! range is granted, also in case of an overflow.
+//! [`Assignments`] are queried once, when a host connects: (host NQN, subsystem, namespace) →
+//! tenant, or the default tenant, or none. [`Permissions`] are checked for every command, over its
+//! whole range. Both are built from an operator's configuration and immutable; a change builds new
+//! ones. Invariant: no range passes if its last block is not granted, or if it overflows.
 
 use crate::limits::{ASSIGNMENTS_MAX, GRANTS_MAX};
 use crate::slo::TenantId;
@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 /// Assigns a tenant to every connection that matches; an omitted field matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The host's NQN.
+    /// The host's NQN; `None` for all.
     pub host: Option<String>,
-    /// The subsystem's NQN.
+    /// The subsystem's NQN; `None` for all.
     pub subsystem: Option<String>,
-    /// The namespace within it.
+    /// The namespace within it; `None` for all.
     pub namespace: Option<u32>,
-    /// The tenant that is assigned.
+    /// The assigned tenant.
     pub tenant: TenantId,
 }
 
-/// Why a rule of access control is invalid.
+/// An invalid rule of access control.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// Too many assignments.
+    /// Too many assignments: their number.
     #[error("{0} assignments; use at most {ASSIGNMENTS_MAX}")]
     Assignments(usize),
     /// Two tenants for the same host, subsystem and namespace.
@@ -35,21 +35,21 @@ pub enum AccessError {
         "{0} and {1} are both assigned to the same host, subsystem and namespace; use only one"
     )]
     Ambiguous(TenantId, TenantId),
-    /// Too many grants.
+    /// Too many grants: their number.
     #[error("{0} grants; use at most {GRANTS_MAX}")]
     Grants(usize),
-    /// A range of 0 blocks.
+    /// An empty range: index of the grant.
     #[error("grant {0} has 0 blocks; use at least one, or omit the number for all")]
     Empty(usize),
-    /// A range beyond block 2^64.
+    /// A range beyond the end of any device: index of the grant.
     #[error("grant {0} exceeds block 2^64; use fewer blocks")]
     TooFar(usize),
-    /// A grant without read and write access.
+    /// A grant of neither reads nor writes: index of the grant.
     #[error("grant {0} allows neither reading nor writing; omit it")]
     Nothing(usize),
 }
 
-/// Values of some names, and one for all.
+/// Values by name, and a value for all names.
 #[derive(Clone, Debug, Default)]
 struct ByName<T> {
     named: BTreeMap<String, T>,
@@ -57,7 +57,7 @@ struct ByName<T> {
 }
 
 impl<T: Default> ByName<T> {
-    /// Returns the values of a name, the more particular first.
+    /// Returns the values for a name, the most specific first.
     fn of(&self, name: &str) -> impl Iterator<Item = &T> {
         self.named.get(name).into_iter().chain([&self.any])
     }
@@ -70,20 +70,21 @@ impl<T: Default> ByName<T> {
     }
 }
 
-/// The map from a connection to its tenant.
+/// Maps connections to tenants.
 #[derive(Clone, Debug, Default)]
 pub struct Assignments {
-    /// Tenants by host, subsystem and namespace. A host is more specific than a subsystem, and a
-    /// subsystem more specific than a namespace.
+    /// Tenants by host, subsystem and namespace: a match of the host takes precedence over one of
+    /// the subsystem, and that over one of the namespace.
     rules: ByName<ByName<BTreeMap<Option<u32>, TenantId>>>,
     default: Option<TenantId>,
 }
 
 impl Assignments {
-    /// Creates assignments. `default` is the tenant of all other connections; `None` refuses them.
+    /// Builds assignments; `default` is the tenant of all other connections, and `None` rejects
+    /// these.
     ///
     /// # Errors
-    /// Too many assignments, or two that contradict each other.
+    /// If there are too many assignments, or two contradict each other.
     pub fn new(
         assignments: Vec<Assignment>,
         default: Option<TenantId>,
@@ -108,8 +109,8 @@ impl Assignments {
         Ok(Self { rules, default })
     }
 
-    /// The tenant of a host's requests to a namespace; `None`: refused. The most specific
-    /// assignment wins.
+    /// Returns the tenant of a host's requests to a namespace; `None` rejects the host. The most
+    /// specific assignment wins.
     #[must_use]
     pub fn tenant(&self, host: &str, subsystem: &str, namespace: u32) -> Option<TenantId> {
         let mut rules = self.rules_of(host, subsystem);
@@ -120,8 +121,8 @@ impl Assignments {
         assigned.copied().or(self.default)
     }
 
-    /// Returns true if a host has a tenant for some namespace of a subsystem. The number of
-    /// namespaces that rules name does not matter.
+    /// Returns true if a host has a tenant for some namespace of a subsystem. The cost does not
+    /// depend on the number of namespaces in the rules.
     #[must_use]
     pub fn admits(&self, host: &str, subsystem: &str) -> bool {
         let mut rules = self.rules_of(host, subsystem);
@@ -138,7 +139,7 @@ impl Assignments {
     }
 }
 
-/// The access that a command needs.
+/// The access that a command requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Read, Compare, Verify.
@@ -147,10 +148,10 @@ pub enum Need {
     Write,
 }
 
-/// Blocks that a tenant may use.
+/// A range of blocks that a tenant may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessGrant {
-    /// The namespace; `None` for every one.
+    /// The namespace; `None` for all.
     pub namespace: Option<u32>,
     /// First block and number of blocks; `None` for all.
     pub range: Option<(u64, u64)>,
@@ -160,15 +161,15 @@ pub struct AccessGrant {
     pub write: bool,
 }
 
-/// A command without permission.
+/// The command is not permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tenant may not access all of these blocks")]
 pub struct Denied;
 
-/// Ranges that neither touch nor overlap, in order: first block, last block.
+/// Disjoint, non-adjacent ranges in ascending order: first block, last block.
 type Ranges = Vec<(u64, u64)>;
 
-/// Permissions of a tenant in one namespace.
+/// A tenant's permissions in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     read: Ranges,
@@ -186,10 +187,10 @@ impl Permissions {
         }
     }
 
-    /// Creates the permissions in a namespace: the union of its grants.
+    /// Builds the permissions in a namespace: the union of the grants for it.
     ///
     /// # Errors
-    /// Too many grants, or an invalid one (of any namespace).
+    /// If there are too many grants, or a grant of any namespace is invalid.
     pub fn new(grants: &[AccessGrant], namespace: u32) -> Result<Self, AccessError> {
         if grants.len() > GRANTS_MAX {
             return Err(AccessError::Grants(grants.len()));
@@ -222,10 +223,10 @@ impl Permissions {
         Ok(permissions)
     }
 
-    /// Checks all blocks of a command. Commands without a range (Flush) need no check.
+    /// Checks a command's whole block range. A command without a range (Flush) needs no check.
     ///
     /// # Errors
-    /// A block that is not granted, an empty range, or an overflow.
+    /// If a block is not granted, or the range is empty or overflows.
     #[inline]
     pub fn check(&self, need: Need, first: u64, blocks: u64) -> Result<(), Denied> {
         let last = blocks
@@ -246,7 +247,7 @@ impl Permissions {
     }
 }
 
-/// Sorts ranges, and joins those that touch or overlap.
+/// Sorts ranges, and merges adjacent or overlapping ranges.
 fn merge(ranges: &mut Ranges) {
     ranges.sort_unstable();
     ranges.dedup_by(|later, earlier| {
@@ -272,7 +273,7 @@ mod tests {
         }
     }
 
-    /// The ancestor checked the first block of a command alone.
+    /// A check of the first block alone is not sufficient.
     #[test]
     fn a_range_whose_last_block_is_out_of_bounds_is_refused() {
         let permissions = Permissions::new(&[grant(Some((100, 50)), true, false)], 1).unwrap();
@@ -361,7 +362,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a bitmap of what is granted.
+        /// Compares with a bitmap of the granted blocks.
         #[test]
         fn a_range_passes_when_each_of_its_blocks_does(
             grants in prop::collection::vec((0u64..60, 1u64..12, any::<bool>()), 0..8),

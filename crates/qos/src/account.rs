@@ -1,10 +1,11 @@
-//! The account of a tenant, which all threads share: its contract, and a latency-critical one's
-//! tokens.
+//! The account of a tenant, shared by all threads: its contract, and the tokens of a
+//! latency-critical tenant.
 //!
-//! Created by the [registry](crate::tenants) and reference-counted, so an account is never reused
-//! for another tenant while in use. Threads read the contract in every round. A latency-critical
-//! tenant has one balance for all its threads; the first thread that updates it collects the tokens
-//! earned since the last update. Invariant: no time is counted twice.
+//! The [registry](crate::tenants) creates it; every reference to the tenant is a reference count of
+//! it. Accounts have no numbers, so none can be reused while a reference remains. Threads read the
+//! contract in every round, so a change takes effect in the next round. A latency-critical tenant
+//! has one balance for all threads; the first thread to look collects its earnings for all of them.
+//! Invariant: each nanosecond is earned once.
 
 use crate::slo::{TenantId, Weight};
 use crate::tokens::{TokenRate, Tokens};
@@ -21,15 +22,15 @@ mod loom_tests;
 /// The contract of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
-    /// Tokens of its own, at a rate.
+    /// Tokens at a reserved rate.
     LatencyCritical(TokenRate),
-    /// Best effort, with a share of the unreserved rate.
+    /// Best effort, with a weight in the unreserved rate.
     BestEffort(Weight),
-    /// A removed tenant, which may do nothing more.
+    /// A removed tenant: no further requests.
     Closed,
 }
 
-/// Position of the kind, in the two upper bits of a word; the rate or weight is below.
+/// Position of the kind in a word, in the two upper bits; the rate or weight is below.
 const KIND_SHIFT: u32 = 62;
 const LATENCY_CRITICAL: u64 = 1;
 const BEST_EFFORT: u64 = 2;
@@ -60,7 +61,7 @@ impl Contract {
 
 const VALUE: u64 = (1 << KIND_SHIFT) - 1;
 
-/// A tenant, as the threads see it.
+/// A tenant, as shared by the threads.
 #[derive(Debug)]
 pub struct Account {
     id: TenantId,
@@ -69,11 +70,11 @@ pub struct Account {
     balance: AtomicI64,
     /// Time up to which it has earned, in nanoseconds.
     earned_to: AtomicU64,
-    /// Tokens that best effort has advanced it, and it has not left to best effort since.
+    /// Tokens advanced by best effort and not yet repaid.
     advanced: AtomicI64,
-    /// Threads on which it is active: looked at in every round.
+    /// Number of threads on which it is active, that is, considered in every round.
     threads: AtomicU32,
-    /// Rounds in which it was stopped at its limit with requests waiting.
+    /// Rounds in which it was stopped at its limit with queued requests.
     limited: AtomicU64,
 }
 
@@ -90,9 +91,9 @@ impl Account {
         }
     }
 
-    /// Makes the account of a tenant that is registered nowhere and has no SLO: the probe that
-    /// keeps an idle device's curve up to date, which has a share of what is left like a
-    /// best-effort tenant.
+    /// Creates the account of a tenant that is not registered and has no SLO: the probe that keeps
+    /// an idle device's curve up to date, with a share of the spare capacity like a best-effort
+    /// tenant.
     #[must_use]
     pub fn unregistered(weight: Weight) -> Self {
         Self::new(TenantId(u32::MAX), Contract::BestEffort(weight))
@@ -104,21 +105,21 @@ impl Account {
         self.id
     }
 
-    /// Returns the tenant's contract at present.
+    /// Returns the tenant's current contract.
     #[inline]
     #[must_use]
     pub fn contract(&self) -> Contract {
         Contract::unpack(self.contract.load(Ordering::Relaxed))
     }
 
-    /// The tokens of a latency-critical tenant.
+    /// Returns the tokens of a latency-critical tenant.
     #[must_use]
     pub fn balance(&self) -> Tokens {
         Tokens(self.balance.load(Ordering::Relaxed))
     }
 
-    /// Rounds so far in which a latency-critical tenant was stopped at NEG_LIMIT with requests
-    /// waiting: its SLO says too little. `[ReFlex §3.2.2, Algorithm 1 line 7]`
+    /// Returns the number of rounds in which a latency-critical tenant was stopped at NEG_LIMIT
+    /// with queued requests: its SLO is too small. `[ReFlex §3.2.2, Algorithm 1 line 7]`
     #[must_use]
     pub fn limited_rounds(&self) -> u64 {
         self.limited.load(Ordering::Relaxed)
@@ -128,23 +129,23 @@ impl Account {
         self.contract.store(contract.pack(), Ordering::Relaxed);
     }
 
-    /// Takes everything out: of a tenant that is latency-critical no more.
+    /// Takes all tokens: of a tenant that is no longer latency-critical.
     pub(crate) fn empty(&self) -> Tokens {
         Tokens(self.balance.swap(0, Ordering::Relaxed))
     }
 
-    /// Returns the tokens that best effort has advanced a latency-critical tenant, and it has not
-    /// left to best effort since.
+    /// Returns the tokens that best effort has advanced to a latency-critical tenant and that are
+    /// not repaid.
     #[must_use]
     pub fn advanced(&self) -> Tokens {
         Tokens(self.advanced.load(Ordering::Relaxed))
     }
 
-    /// Adds a thread that looks at it every round. The first one starts the clock: what it did not
-    /// ask for before went to others.
+    /// Adds a thread that considers it in every round. The first thread starts the clock: tokens
+    /// not requested before went to other tenants.
     pub(crate) fn enter_thread(&self, now: Time) {
-        // Before it is counted: a second thread that finds it counted earns from then on. The last one
-        // may leave between the two looks.
+        // Set before the thread is counted: a second thread that finds it counted earns from then
+        // on. The last thread may leave between the two loads.
         if self.threads.load(Ordering::Relaxed) == 0 {
             self.start_clock(now);
         }
@@ -165,21 +166,21 @@ impl Account {
         self.threads.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Removes such a thread unless it is the only one. Returns true if others are left, which
-    /// collect what it earns.
+    /// Removes such a thread unless it is the only one. Returns true if other threads remain, which
+    /// collect the tenant's earnings.
     pub(crate) fn leave_to_others(&self) -> bool {
         let others = |threads: u32| (threads > 1).then(|| threads - 1);
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         self.threads.fetch_update(success, failure, others).is_ok()
     }
 
-    /// Returns the number of threads on which it is active, this one at least.
+    /// Returns the number of threads on which it is active; at least 1, this thread.
     #[inline]
     pub(crate) fn threads(&self) -> u32 {
         self.threads.load(Ordering::Relaxed).max(1)
     }
 
-    /// Collects what it earned since the last call by any thread, as far as it may have `most`.
+    /// Collects the tokens earned since the last call by any thread, up to a balance of `most`.
     #[inline]
     pub(crate) fn earn(&self, rate: TokenRate, now: Time, most: Tokens) -> Tokens {
         let mut from = self.earned_to.load(Ordering::Relaxed);
@@ -206,7 +207,7 @@ impl Account {
         earned
     }
 
-    /// Allows it up to `most` in advance, while no more than `limit` is advanced. Returns how much.
+    /// Advances up to `most` to it, up to a total advance of `limit`. Returns the amount.
     pub(crate) fn advance(&self, most: Tokens, limit: Tokens) -> Tokens {
         let mut before = self.advanced();
         loop {
@@ -226,7 +227,7 @@ impl Account {
         }
     }
 
-    /// Notes that it has left as much to best effort.
+    /// Notes that it has returned `amount` to best effort.
     #[inline]
     pub(crate) fn repay(&self, amount: Tokens) {
         let mut before = self.advanced();
@@ -262,7 +263,7 @@ impl Account {
         }
     }
 
-    /// Gives away `permille` of a balance above `limit`.
+    /// Takes `permille` of the balance above `limit`, and returns the amount.
     pub(crate) fn donate(&self, limit: Tokens, permille: i64) -> Tokens {
         let mut balance = self.balance();
         while balance > limit {

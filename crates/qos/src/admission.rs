@@ -1,10 +1,10 @@
-//! Admission control: whether a device can meet an SLO in addition to all other SLOs. `[ReFlex
-//! §4.3]`
+//! Admission control: whether a tenant's SLO can be met together with all other SLOs, and the
+//! remaining capacity. `[ReFlex §4.3]`
 //!
-//! The strictest latency of all tenants, minus the waiting time before the device, determines the
-//! token rate of the device by its [`Curve`]; the reservations of latency-critical tenants must not
-//! exceed it. A refusal has the reason, and the largest SLO that would be admitted. Invariant: an
-//! admitted SLO never breaks another one; a refused tenant is not counted.
+//! The strictest latency of all tenants, less the wait before the device, gives by the device's
+//! [`Curve`] the rate at which tokens may be generated; the reservations of latency-critical
+//! tenants must not exceed it. A refusal states the reason, and an SLO that would be admitted.
+//! Invariant: no admission breaks an existing SLO, and refused tenants do not count.
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
@@ -19,39 +19,41 @@ use std::collections::BTreeMap;
 #[cfg(not(loom))]
 pub(crate) mod tests;
 
-/// The rates at which a device is run for its tenants.
+/// The token rates of a device with its current tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The rate at which tokens are generated.
+    /// Rate of token generation.
     pub rate: TokenRate,
-    /// Rate that latency-critical tenants have reserved of it.
+    /// Part of it reserved by latency-critical tenants.
     pub reserved: TokenRate,
-    /// The longest time between two rounds of the scheduler.
+    /// Maximum time between two rounds of the scheduler.
     pub round: Nanos,
-    /// The promise that sets the rate.
+    /// The SLO that determines the rate: percentile and latency; `None` without an SLO.
     pub strictest: Option<(Percentile, Nanos)>,
 }
 
 impl Plan {
-    /// Returns the rate that best-effort tenants share.
+    /// Returns the rate shared by best-effort tenants.
     #[must_use]
     pub fn unreserved(&self) -> TokenRate {
         self.rate - self.reserved
     }
 
-    /// Returns true if more was promised than there is, which only a worse device can lead to.
+    /// Returns true if reservations exceed the rate. This occurs only after the device has become
+    /// slower.
     #[must_use]
     pub fn is_overcommitted(&self) -> bool {
         self.reserved > self.rate
     }
 }
 
-/// The SLO that would be admitted.
+/// SLOs that would be admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Rate that would be admitted at the latency asked for, in requests of the same kind a second.
+    /// Rate that would be admitted at the requested latency, in requests of the same kind per
+    /// second.
     pub iops: Option<u64>,
-    /// The requests asked for, at this latency.
+    /// Latency at which the requested rate would be admitted.
     pub latency: Option<Nanos>,
 }
 
@@ -71,40 +73,40 @@ impl std::fmt::Display for Offer {
     }
 }
 
-/// The reason for which a tenant was not admitted.
+/// Why a tenant was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The SLO means nothing.
+    /// Invalid SLO.
     #[error(transparent)]
     Slo(#[from] SloError),
-    /// The device is never so fast.
+    /// The device cannot meet the latency at any load.
     #[error("the device cannot meet this latency at any load: {cause}; {offer}")]
     TooStrict {
-        /// The best latency of the device.
+        /// Best latency of the device.
         cause: Unattainable,
-        /// The SLO that would be admitted.
+        /// An SLO that would be admitted.
         offer: Offer,
     },
-    /// The device has not enough tokens.
+    /// The device's token rate is too low.
     #[error(
         "it needs {needed}; the device meets {percentile} {latency} up to {rate}, of which \
          {reserved} are reserved by other tenants; {offer}"
     )]
     NotEnough {
-        /// Rate that the tenant needs.
+        /// Rate required by the tenant.
         needed: TokenRate,
-        /// Rate that the device may be given with the tenant admitted.
+        /// Rate of the device with the tenant admitted.
         rate: TokenRate,
-        /// Rate that other tenants have reserved.
+        /// Rate reserved by other tenants.
         reserved: TokenRate,
-        /// The percentile of the promise that sets the rate.
+        /// Percentile of the SLO that determines the rate.
         percentile: Percentile,
-        /// Its latency.
+        /// Latency of that SLO.
         latency: Nanos,
-        /// The SLO that would be admitted.
+        /// An SLO that would be admitted.
         offer: Offer,
     },
-    /// The device has as many tenants as it can have.
+    /// The device has the maximum number of tenants.
     #[error("the limit of {TENANTS_MAX} tenants is reached; remove one")]
     TooMany,
 }
@@ -114,14 +116,14 @@ pub enum Refusal {
 pub struct Admission {
     model: CostModel,
     curve: Curve,
-    /// Part of a promised latency that is kept back, in thousandths.
+    /// Part of each SLO's latency that is kept in reserve, in thousandths.
     reserve_permille: u64,
     tenants: BTreeMap<TenantId, Declaration>,
 }
 
 impl Admission {
-    /// A device without tenants, which keeps `reserve_permille` thousandths of each promised latency
-    /// back.
+    /// A device without tenants that keeps `reserve_permille` thousandths of each SLO's latency in
+    /// reserve.
     #[must_use]
     pub fn new(model: CostModel, curve: Curve, reserve_permille: u64) -> Self {
         Self {
@@ -132,7 +134,7 @@ impl Admission {
         }
     }
 
-    /// Returns the tenants that are admitted.
+    /// Returns the admitted tenants.
     #[must_use]
     pub const fn tenants(&self) -> &BTreeMap<TenantId, Declaration> {
         &self.tenants
@@ -144,19 +146,19 @@ impl Admission {
         &self.model
     }
 
-    /// Returns the curve: the latency of reads at each load.
+    /// Returns the curve: read latency by load.
     #[must_use]
     pub const fn curve(&self) -> &Curve {
         &self.curve
     }
 
-    /// Returns the plan at present.
+    /// Returns the current plan.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.plan_for(self.slos(None))
     }
 
-    /// Returns the rate that a tenant has reserved; zero for a best-effort one.
+    /// Returns the rate that a tenant reserves; zero for a best-effort tenant.
     #[must_use]
     pub fn reservation(&self, declaration: &Declaration) -> TokenRate {
         match declaration {
@@ -165,16 +167,16 @@ impl Admission {
         }
     }
 
-    /// Returns the plan with a tenant admitted, or the refusal; a tenant that is admitted already
+    /// Returns the plan with a tenant admitted, or the refusal; a tenant that is already admitted
     /// is judged by its new declaration. Changes nothing.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub fn judge(&self, id: TenantId, declaration: &Declaration) -> Result<Plan, Refusal> {
         self.judge_beside(self.plan_for(self.slos(Some(id))), id, declaration)
     }
 
-    /// Judges a tenant beside those that `others` is the plan of, which are all but itself.
+    /// Judges a tenant with `others`, the plan of all tenants except itself.
     fn judge_beside(
         &self,
         others: Plan,
@@ -213,21 +215,21 @@ impl Admission {
         })
     }
 
-    /// Admits a tenant, or changes its declaration; a refused one is as it was before.
+    /// Admits a tenant, or changes its declaration; if refused, it stays as before.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub fn admit(&mut self, id: TenantId, declaration: Declaration) -> Result<Plan, Refusal> {
         let plan = self.judge(id, &declaration)?;
         self.tenants.insert(id, declaration);
         Ok(plan)
     }
 
-    /// Admits these tenants and no others: all of them, or nothing changes. Those that are admitted
-    /// already, as they are, come before new and changed ones.
+    /// Replaces all tenants: all of these are admitted, or nothing changes. Unchanged tenants take
+    /// precedence over new and changed ones.
     ///
     /// # Errors
-    /// The first that is too much, and why.
+    /// The first tenant that cannot be admitted, and why.
     pub fn replace(
         &mut self,
         tenants: &BTreeMap<TenantId, Declaration>,
@@ -243,7 +245,7 @@ impl Admission {
             *self = all;
             return Ok(self.plan());
         }
-        // One after the other only to find out which tenant is too much, and what would not be.
+        // Judges one by one only to find the tenant that is refused, and an offer.
         let stays = |(id, declaration): &(&TenantId, &Declaration)| {
             self.tenants.get(id) == Some(*declaration)
         };
@@ -260,7 +262,7 @@ impl Admission {
         Ok(plan)
     }
 
-    /// Returns true if all would be admitted, in whichever order.
+    /// Returns true if all would be admitted, in any order.
     fn is_sound(&self) -> bool {
         let mut slos = self.slos(None);
         self.tenants.len() <= TENANTS_MAX
@@ -268,21 +270,20 @@ impl Admission {
             && !self.plan().is_overcommitted()
     }
 
-    /// Removes a tenant and gives its reservation back. Returns true if there was one.
+    /// Removes a tenant and releases its reservation. Returns true if it existed.
     pub fn remove(&mut self, id: TenantId) -> bool {
         self.tenants.remove(&id).is_some()
     }
 
-    /// The device was measured again. Promises stay; the plan says whether they can be kept.
+    /// Sets a new measurement of the device. SLOs stay; the plan shows whether they can be met.
     pub fn recalibrate(&mut self, model: CostModel, curve: Curve) -> Plan {
         self.model = model;
         self.curve = curve;
         self.plan()
     }
 
-    /// Returns the tenants with promises that this device cannot keep beside those of tenants with
-    /// lower numbers, and what would be admitted in their place. None, unless the device was
-    /// measured again and is worse.
+    /// Returns the tenants whose SLOs this device cannot meet together with those of tenants with
+    /// lower numbers, with offers. Empty unless the device was measured again and is slower.
     #[must_use]
     pub fn unkept(&self) -> Vec<(TenantId, Refusal)> {
         let mut kept = self.plan_for(std::iter::empty());
@@ -296,7 +297,7 @@ impl Admission {
         refused.collect()
     }
 
-    /// The SLOs of all tenants but one.
+    /// Returns the SLOs of all tenants except one.
     fn slos(&self, but: Option<TenantId>) -> impl Iterator<Item = &Slo> {
         let others = self.tenants.iter().filter(move |&(&id, _)| Some(id) != but);
         others.filter_map(|(_, declaration)| match declaration {
@@ -315,9 +316,9 @@ impl Admission {
         slos.fold(none, |plan, slo| self.plan_with(plan, slo))
     }
 
-    /// Returns the plan with one more promise.
+    /// Returns the plan with one more SLO.
     fn plan_with(&self, mut plan: Plan, slo: &Slo) -> Plan {
-        // One that was admitted and became unattainable gets what the best load measured is.
+        // An admitted SLO that has become unattainable gets the lowest measured load.
         let rate = self.rate_for(slo).unwrap_or_else(|nothing| nothing.rate);
         let promise = (slo.percentile, slo.latency);
         if plan
@@ -332,20 +333,21 @@ impl Admission {
         plan
     }
 
-    /// Returns the rate that an SLO reserves. One that was admitted may need more than any device has once
-    /// prices are higher: it has the highest rate then, not none.
+    /// Returns the rate that an SLO reserves. After prices have risen, an admitted SLO may need
+    /// more than the maximum rate: it then has the maximum rate, not zero.
     fn reserved(&self, slo: &Slo) -> TokenRate {
         let rate = slo.reservation(&self.model);
         rate.unwrap_or(TokenRate(RATE_MAX))
     }
 
-    /// Returns the rate at which the device keeps a promise.
+    /// Returns the rate at which the device meets an SLO's latency.
     fn rate_for(&self, slo: &Slo) -> Result<TokenRate, Unattainable> {
         self.curve
             .rate_for(slo.percentile, self.of_device(slo.latency))
     }
 
-    /// The latency at which an SLO's requests would be admitted beside the others'.
+    /// Returns the latency at which an SLO's rate would be admitted together with the plan
+    /// `others`.
     fn latency_for(&self, slo: &Slo, needed: TokenRate, others: &Plan) -> Option<Nanos> {
         let total = others.reserved + needed;
         if total > others.rate {
@@ -357,7 +359,7 @@ impl Admission {
         ))
     }
 
-    /// Returns the part of a promised latency that is left to the device.
+    /// Returns the part of an SLO's latency that is available to the device.
     const fn of_device(&self, latency: Nanos) -> Nanos {
         Nanos(latency.0 - latency.0 * self.reserve_permille / 1000)
     }

@@ -1,13 +1,14 @@
 //! The cost of a request. `[ReFlex §3.2.1]`
 //!
-//! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Commands without data have a cost, too. As in
-//! the paper, C differs between mixed and read-only loads ([`share`](crate::share)). A
-//! [`CostModel`] is the result of calibration. Invariant: no request costs 0.
+//! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Every command has a price, including those
+//! without data. C differs between a mixed load and a read-only load, as in the paper;
+//! [`share`](crate::share) determines which of them applies. A [`CostModel`] comes from
+//! calibration; the scheduler multiplies. Invariant: no request costs zero.
 
 use crate::limits::{DEALLOCATE_UNITS, PRICE_MILLI_MAX, UNIT_BYTES, UNITS_MAX};
 use crate::tokens::Tokens;
 
-/// The operation of a request, as far as its cost goes.
+/// The operation of a request for the purpose of its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PricedOperation {
@@ -17,18 +18,18 @@ pub enum PricedOperation {
     Write,
     /// Empties the write cache.
     Flush,
-    /// Makes a range read as zeroes.
+    /// Makes a range read as zeroes (Write Zeroes).
     WriteZeroes,
-    /// Gives a range back (Dataset Management).
+    /// Deallocates a range (Dataset Management).
     Deallocate,
-    /// Reads, and compares with data.
+    /// Reads and compares with data.
     Compare,
-    /// Reads, and returns nothing.
+    /// Reads without returning data.
     Verify,
 }
 
 impl PricedOperation {
-    /// Every one.
+    /// All operations.
     pub const ALL: [Self; 7] = [
         Self::Read,
         Self::Write,
@@ -41,14 +42,14 @@ impl PricedOperation {
     /// Number of operations.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Returns true if the device only reads for it.
+    /// Returns true if the device only reads.
     #[must_use]
     pub const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Compare | Self::Verify)
     }
 }
 
-/// Returns the units of a request of `bytes` bytes: at least one, at most [`UNITS_MAX`].
+/// Returns the units of a request of `bytes` bytes: 1 to [`UNITS_MAX`].
 #[inline]
 #[must_use]
 pub fn units(bytes: u64) -> u32 {
@@ -64,10 +65,10 @@ impl Price {
     /// The price of a 4 KiB read under a mixed load: one token, by definition.
     pub const READ: Self = Self(1000);
 
-    /// `milli` thousandths of a token.
+    /// A price of `milli` thousandths of a token.
     ///
     /// # Errors
-    /// When that is nothing, or beyond the limit.
+    /// If it is zero, or above the limit.
     pub const fn milli(milli: u32) -> Result<Self, PriceError> {
         if milli == 0 || milli > PRICE_MILLI_MAX {
             return Err(PriceError { milli });
@@ -75,27 +76,27 @@ impl Price {
         Ok(Self(milli))
     }
 
-    /// Thousandths of a token.
+    /// Returns the price in thousandths of a token.
     #[must_use]
     pub const fn as_milli(self) -> u32 {
         self.0
     }
 }
 
-/// A price that cannot be asked.
+/// An invalid price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a cost of {milli} thousandths of a token is out of range; use 1 to {PRICE_MILLI_MAX}")]
 pub struct PriceError {
     milli: u32,
 }
 
-/// The kind of load on a device, which decides its prices.
+/// The kind of load on a device, which determines its prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DeviceLoad {
-    /// Anything.
+    /// Any mix.
     #[default]
     Mixed,
-    /// Reads alone, for a while now.
+    /// Only reads, for some time.
     ReadOnly,
 }
 
@@ -104,13 +105,13 @@ pub enum DeviceLoad {
 pub struct Prices {
     /// Price of each unit.
     pub(crate) unit: [Price; PricedOperation::COUNT],
-    /// Least price of a whole request.
+    /// Minimum price of a request.
     pub(crate) least: [Price; PricedOperation::COUNT],
 }
 
 impl Prices {
-    /// Reads (Compare, Verify) at one price, whatever changes the device at another; Deallocate by
-    /// [`DEALLOCATE_UNITS`] at a time, but as much as a written unit at least.
+    /// One price for reads (Read, Compare, Verify), another for operations that change the device;
+    /// Deallocate costs one written unit per [`DEALLOCATE_UNITS`], and at least one.
     #[must_use]
     pub fn new(read: Price, write: Price) -> Self {
         let least =
@@ -120,7 +121,7 @@ impl Prices {
         Self { unit, least }
     }
 
-    /// Sets another price for one operation, for each of its units and for the least.
+    /// Sets the price of one operation: per unit, and the minimum.
     #[must_use]
     pub fn with(mut self, operation: PricedOperation, price: Price) -> Self {
         self.unit[operation as usize] = price;
@@ -128,7 +129,8 @@ impl Prices {
         self
     }
 
-    /// Returns the cost of a request of `units` units: never zero.
+    /// Returns the cost of a request of `units` units: at least the operation's minimum price, so
+    /// never zero.
     #[inline]
     #[must_use]
     pub fn cost(&self, operation: PricedOperation, units: u32) -> Tokens {
@@ -143,13 +145,14 @@ impl Prices {
 pub struct CostModel {
     /// Prices under a mixed load.
     pub mixed: Prices,
-    /// Prices while the load only reads. What is no read ends that state, and is priced as mixed.
+    /// Prices while the load is read-only. Any other operation ends that state, and is priced as
+    /// mixed.
     pub read_only: Prices,
 }
 
 impl CostModel {
-    /// A model of three weights: a written unit, and a read one while the load only reads; a read
-    /// one under a mixed load is one token.
+    /// A model of three weights: of a written unit, and of a read unit under a read-only load; a
+    /// read unit under a mixed load costs one token.
     #[must_use]
     pub fn new(write: Price, read_only_read: Price) -> Self {
         Self {
@@ -158,7 +161,7 @@ impl CostModel {
         }
     }
 
-    /// The prices under a load.
+    /// Returns the prices under a kind of load.
     #[must_use]
     pub const fn prices(&self, load: DeviceLoad) -> &Prices {
         match load {
@@ -176,7 +179,7 @@ mod tests {
         CostModel::new(Price::milli(10_000).unwrap(), Price::milli(500).unwrap())
     }
 
-    /// The paper's device A: a write costs ten reads, a read among nothing but reads one half.
+    /// The paper's device A: a write costs ten reads, a read under a read-only load one half.
     #[test]
     fn prices_are_the_papers() {
         let model = device_a();
@@ -211,7 +214,7 @@ mod tests {
         );
     }
 
-    /// Peers count only reads and writes, so that unmap, write zeroes and compare pass by their
+    /// If only reads and writes counted, deallocations, write zeroes and compares would bypass the
     /// limits.
     #[test]
     fn no_command_escapes() {

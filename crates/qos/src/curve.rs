@@ -1,24 +1,25 @@
-//! The curve: the latency of reads at each load of a device, as measured. `[ReFlex §3.2.1, Fig. 3]`
+//! The curve: measured read latency by load of a device. `[ReFlex §3.2.1, Fig. 3]`
 //!
-//! Calibration measures points; admission looks up the rate for a latency, and the latency at a
-//! rate. Linear between points; no rates beyond the last point, no latencies below the first one.
-//! Invariant: it never returns a rate at which the measured latency exceeded the limit.
+//! Calibration measures points; admission queries the token rate that keeps a latency, and the
+//! latency at a rate. A curve is linear between two points. It assumes nothing beyond the last
+//! point, and no latency is attainable below the first. Invariant: no rate is returned at which the
+//! measured latency exceeds the limit.
 
 use crate::limits::{CURVE_POINTS_MAX, RATE_MAX};
 use crate::slo::Percentile;
 use crate::tokens::TokenRate;
 use base::Nanos;
 
-/// Latencies of reads at one load.
+/// Read latencies at one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// The load.
+    /// The load, in tokens per second.
     pub rate: TokenRate,
     /// The latency at each [`Percentile`], in the order of [`Percentile::ALL`].
     pub latency: [Nanos; Percentile::COUNT],
 }
 
-/// A device's curve, its latencies rising with the load.
+/// A device's curve; latencies never fall as the load rises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Curve {
     points: Vec<Point>,
@@ -30,44 +31,44 @@ thread_local! {
     pub(crate) static LOOK_UPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The reason for which points are no curve.
+/// Why points do not form a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurveError {
-    /// The number of points.
+    /// Too few or too many points: their number.
     #[error("the curve has {0} points; use 1 to {CURVE_POINTS_MAX}")]
     Points(usize),
-    /// The order of the loads.
+    /// A load not above its predecessor: index of the point.
     #[error(
         "the rate of point {0} is not higher than that of the previous point; sort the points, \
         each rate once"
     )]
     Order(usize),
-    /// A load.
+    /// A load out of range: index of the point.
     #[error("point {0} has a rate out of range; use 1 to {RATE_MAX} tokens/s")]
     Rate(usize),
-    /// A latency.
+    /// A latency out of range: index of the point.
     #[error("point {0} has a latency of zero, or a percentile below a lower percentile")]
     Latency(usize),
 }
 
-/// A latency that no load of a device keeps.
+/// A latency that the device exceeds at every load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{percentile} is {best} even at {rate}, the lowest load measured")]
 pub struct Unattainable {
-    /// The percentile asked for.
+    /// The requested percentile.
     pub percentile: Percentile,
-    /// The latency at the lowest load.
+    /// Latency at the lowest load.
     pub best: Nanos,
-    /// The load.
+    /// The lowest load.
     pub rate: TokenRate,
 }
 
 impl Curve {
-    /// A curve through points in the order of their loads. Where a latency falls although the load
-    /// rises, which is noise, the higher one counts from there on.
+    /// A curve through points in the order of their loads. Where a latency falls as the load rises,
+    /// which is noise, the higher latency is used from there on.
     ///
     /// # Errors
-    /// When the points are none, too many, out of order or out of range.
+    /// If there are no points or too many, or a point is out of order or range.
     pub fn new(mut points: Vec<Point>) -> Result<Self, CurveError> {
         if !(1..=CURVE_POINTS_MAX).contains(&points.len()) {
             return Err(CurveError::Points(points.len()));
@@ -93,22 +94,22 @@ impl Curve {
         Ok(Self { points })
     }
 
-    /// The points.
+    /// Returns the points.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// The highest load that was measured.
+    /// Returns the highest measured load.
     #[must_use]
     pub fn capacity(&self) -> TokenRate {
         self.points[self.points.len() - 1].rate
     }
 
-    /// The highest load that keeps a latency, rounded down.
+    /// Returns the highest load that keeps a latency, rounded down.
     ///
     /// # Errors
-    /// When not even the lowest one does.
+    /// If even the lowest load exceeds it.
     pub fn rate_for(
         &self,
         percentile: Percentile,
@@ -238,7 +239,7 @@ mod tests {
     }
 
     proptest! {
-        /// The rate that a curve promises keeps the latency at that load, and is the most.
+        /// The returned rate keeps the latency at that load, and is the highest that does.
         #[test]
         fn a_promised_rate_keeps_the_latency(
             steps in prop::collection::vec((1u64..1_000_000, 1u64..1_000_000), 1..20),

@@ -1,13 +1,13 @@
-//! Fits a cost model and curve to measured loads. `[ReFlex §3.2.1]`
+//! Fits a device's model to measured loads: calibration without the measurement. `[ReFlex §3.2.1]`
 //!
-//! Input: loads of several read percentages, raised up to saturation. The cost of a write is the
-//! value for which their curves of p95 over tokens/s coincide best: at several latencies, the
-//! logarithms of the token rates differ least. The remaining difference measures the quality of the
-//! model; if it is too large, the fit fails. The resulting curve is the upper envelope of all
-//! curves, so no measured load has a higher latency.
+//! Loads of several read shares were raised until read latency rose. The weight of a write is the
+//! one that makes their curves, p95 by tokens per second, coincide: the logarithms of the token
+//! rates at several latencies differ least. The remaining spread is the quality of the model; a
+//! large spread is an error. The curve for admission is the upper envelope, so that no measured
+//! load is slower than the curve.
 //!
-//! Uses floating point, unlike the rest of this crate, because it is not on the I/O path.
-//! Invariant: every cost comes from the measurements or the caller.
+//! The only module of this crate with floating point: it is not on the request path. Invariant:
+//! every price comes from the measurements or from the caller.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -31,41 +31,41 @@ use std::fmt;
 #[cfg(test)]
 mod tests;
 
-/// All reads, in thousandths.
+/// Only reads, in thousandths.
 const ALL: u16 = 1000;
 
-/// A load, and what came of it.
+/// A load and its measured result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
     /// The kind of load.
     pub kind: Kind,
-    /// Requests a second that were asked for.
+    /// Offered requests per second.
     pub offered: u64,
-    /// Requests a second that were completed.
+    /// Completed requests per second.
     pub achieved: u64,
-    /// The latency of reads at each [`Percentile`].
+    /// Read latency at each [`Percentile`].
     pub latency: [Nanos; Percentile::COUNT],
 }
 
 impl Measurement {
-    /// Returns true if the device kept up with what was asked for.
+    /// Returns true if the device kept up with the offered load.
     #[must_use]
     pub const fn sustained(&self) -> bool {
         self.achieved as u128 * 1000 >= self.offered as u128 * FIT_SUSTAINED_PERMILLE as u128
     }
 }
 
-/// A kind of load, which is raised step by step.
+/// A kind of load, whose rate is raised step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
-    /// The size of each request in bytes.
+    /// Bytes per request.
     pub request_bytes: u32,
-    /// The share of reads in thousandths: 1 to 1000.
+    /// Share of reads in thousandths: 1 to 1000.
     pub read_permille: u16,
 }
 
 impl Kind {
-    /// The kind of requests of one unit.
+    /// Requests of one unit.
     #[must_use]
     pub const fn unit(read_permille: u16) -> Self {
         Self {
@@ -74,13 +74,13 @@ impl Kind {
         }
     }
 
-    /// Units of each request.
+    /// Returns the units per request.
     #[must_use]
     pub fn units(self) -> u32 {
         units(self.request_bytes.into())
     }
 
-    /// Tokens of a mean request.
+    /// Returns the tokens of a mean request.
     fn weight(self, write: f64, read_only: f64) -> f64 {
         let each = if self.read_permille == ALL {
             read_only
@@ -91,7 +91,7 @@ impl Kind {
         each * f64::from(self.units())
     }
 
-    /// Returns the tokens a second of `iops` requests a second, at the prices of a fit.
+    /// Returns the tokens per second of `iops` requests per second at the prices of a fit.
     #[must_use]
     pub fn tokens_per_second(self, iops: f64, fit: &Fit) -> f64 {
         iops * self.weight(tokens(fit.write), tokens(fit.read_only_read))
@@ -109,84 +109,84 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Prices that the caller knows; the others are fitted.
+/// Prices known to the caller; the remaining prices are fitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Price of a written unit.
+    /// Price of a written unit; `None` to fit it.
     pub write: Option<Price>,
-    /// Price of a read unit while the load only reads.
+    /// Price of a read unit under a read-only load; `None` to fit it.
     pub read_only_read: Option<Price>,
 }
 
 /// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// The price of a written unit.
+    /// Price of a written unit.
     pub write: Price,
-    /// Between which prices that is when any one read share is left out; `None` where it was given.
+    /// Range of this price if any one read share is left out; `None` if the price was given.
     pub write_range: Option<(Price, Price)>,
-    /// The price of a read unit while the load only reads.
+    /// Price of a read unit under a read-only load.
     pub read_only_read: Price,
-    /// The latency of 4 KiB reads at each rate of tokens, of whatever load is the latest.
+    /// Latency of 4 KiB reads by token rate, of the slowest load at each rate.
     pub curve: Curve,
-    /// Spread of the token rates of mixed loads at equal latency, in thousandths: half of the
-    /// range, of its middle, at the worst latency. `None` without mixed loads.
+    /// Spread of the token rates of mixed loads at equal latency, in thousandths: half of the range
+    /// relative to its middle, at the worst latency. `None` without mixed loads.
     pub spread_permille: Option<u32>,
-    /// The same with the load that only reads.
+    /// The same spread including the read-only load.
     pub read_only_spread_permille: Option<u32>,
     /// Costs of requests of other sizes.
     pub sizes: Vec<SizeFit>,
-    /// The latencies at which curves were compared.
+    /// Latencies at which the curves were compared.
     pub latencies: Vec<Nanos>,
 }
 
-/// The cost of requests of a size.
+/// Cost of requests of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeFit {
-    /// The kind of load.
+    /// Kind of load.
     pub kind: Kind,
-    /// Units by the model, of 4 KiB each.
+    /// Units of 4 KiB by the model.
     pub units: u32,
-    /// Units by the measurement against the same read share of 4 KiB, in thousandths.
+    /// Units by the measurement relative to 4 KiB at the same read share, in thousandths.
     pub measured_milli: u32,
 }
 
 impl Fit {
-    /// Returns the cost model of the fit.
+    /// Returns the cost model.
     #[must_use]
     pub fn costs(&self) -> CostModel {
         CostModel::new(self.write, self.read_only_read)
     }
 }
 
-/// The reason for which measurements are no model.
+/// Why measurements do not give a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// No load of 4 KiB requests.
     #[error("no load with 4 KiB requests was measured")]
     Nothing,
-    /// No measurement has a price of a write.
+    /// The price of a write cannot be determined.
     #[error(
         "the cost of a write is unknown: {0} read percentages with writes were measured, but \
          {FIT_SHARES_MIN} are needed; allow writes, or give the cost"
     )]
     WriteUnknown(usize),
-    /// The reads of a load stayed early.
+    /// Read latency did not rise at the highest rate of a load.
     #[error(
         "{kind}: the load was too low: p95 read latencies were {first} to {last}, but {needed} is \
          needed; raise the load further"
     )]
     NoKnee {
-        /// The load.
+        /// Kind of load.
         kind: Kind,
-        /// The p95 at the lowest rate.
+        /// p95 at the lowest rate.
         first: Nanos,
-        /// The p95 at the highest rate.
+        /// p95 at the highest rate.
         last: Nanos,
-        /// The least that it must get to.
+        /// Required minimum of the latter.
         needed: Nanos,
     },
-    /// The curves are apart.
+    /// The curves are too far apart.
     #[error(
         "the measurements contradict each other: with the best fit (write cost {write_milli} \
          thousandths of a token), token rates at equal latency differ by {spread} ‰ (limit \
@@ -194,28 +194,28 @@ pub enum FitError {
          this device has no single write cost"
     )]
     Noise {
-        /// The spread, in thousandths.
+        /// Spread in thousandths.
         spread: u32,
-        /// The price, in thousandths of a token.
+        /// Price in thousandths of a token.
         write_milli: u32,
     },
-    /// A load's points are no curve.
+    /// The points of a load do not form a curve.
     #[error("{kind}: {error}")]
     Curve {
-        /// The load.
+        /// Kind of load.
         kind: Kind,
-        /// The reason.
+        /// Error.
         error: CurveError,
     },
-    /// A price beyond all limits.
+    /// A price above the limit.
     #[error(
         "{kind}: the result is an invalid cost of {milli} thousandths of a token; measure for \
         longer"
     )]
     Price {
-        /// The load.
+        /// Kind of load.
         kind: Kind,
-        /// The price, in thousandths of a token.
+        /// Price in thousandths of a token.
         milli: u64,
     },
 }
@@ -223,8 +223,8 @@ pub enum FitError {
 /// Finds the prices and the curve.
 ///
 /// # Errors
-/// When too little was measured, the load was not raised far enough, or the measurements do not
-/// agree; each says what to do.
+/// If too little was measured, the rates were too low, or the measurements contradict each other;
+/// each error states what to do.
 pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
     let lines = LoadPoints::all(measured)?;
     let unit = |line: &&LoadPoints| line.kind.request_bytes == Kind::unit(ALL).request_bytes;
@@ -282,7 +282,7 @@ pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
     })
 }
 
-/// Refuses curves that are too far apart.
+/// Rejects curves that are too far apart.
 fn agree(spread: Option<u32>, write: Price) -> Result<(), FitError> {
     match spread {
         Some(spread) if spread > FIT_SPREAD_PERMILLE_MAX => Err(FitError::Noise {
@@ -293,19 +293,19 @@ fn agree(spread: Option<u32>, write: Price) -> Result<(), FitError> {
     }
 }
 
-/// Requests a second of a kind of load at each of the latencies that are compared.
+/// Requests per second of a kind of load at each of the compared latencies.
 type Load = (Kind, Vec<f64>);
 
 /// The points of one kind of load.
 #[derive(Debug)]
 struct LoadPoints {
     kind: Kind,
-    /// Its rates are requests a second.
+    /// Its rates are requests per second.
     curve: Curve,
 }
 
 impl LoadPoints {
-    /// Makes the lines of all kinds, each in the order of its loads.
+    /// Builds the curves of all kinds, each in the order of its loads.
     fn all(measured: &[Measurement]) -> Result<Vec<Self>, FitError> {
         let mut kinds: BTreeMap<Kind, Vec<Measurement>> = BTreeMap::new();
         for &measurement in measured {
@@ -324,7 +324,7 @@ impl LoadPoints {
             achieved, latency, ..
         } in measured
         {
-            // Past its limit a device completes no more, and what is asked of it waits for longer.
+            // Beyond its limit a device completes no more requests, and requests wait longer.
             let least = points.last().map_or(1, |point| point.rate.0 + 1);
             let rate = TokenRate(achieved.max(least));
             points.push(Point { rate, latency });
@@ -337,14 +337,14 @@ impl LoadPoints {
         self.kind.read_permille == ALL
     }
 
-    /// The p95 at the lowest and at the highest load.
+    /// Returns the p95 at the lowest and at the highest load.
     fn span(&self) -> (Nanos, Nanos) {
         let p95 = |point: &Point| point.latency[Percentile::P95 as usize];
         let points = self.curve.points();
         (p95(&points[0]), p95(&points[points.len() - 1]))
     }
 
-    /// Requests a second at which the p95 is so high.
+    /// Returns the requests per second at which the p95 has each of these latencies.
     fn rates(&self, latencies: &[Nanos]) -> Vec<f64> {
         let rate = |&latency| self.curve.rate_for(Percentile::P95, latency);
         let rates = latencies.iter().map(|latency| {
@@ -354,7 +354,7 @@ impl LoadPoints {
         rates.collect()
     }
 
-    /// The curve over tokens a second.
+    /// Returns the curve by tokens per second.
     fn weighted(&self, write: f64, read_only: f64) -> Result<Curve, FitError> {
         let weight = self.kind.weight(write, read_only);
         let mut points = Vec::with_capacity(self.curve.points().len());
@@ -373,8 +373,8 @@ impl LoadPoints {
     }
 }
 
-/// The latencies at which curves are compared: evenly on a logarithmic scale, from where load
-/// begins to be felt to the highest one that every load got to.
+/// Returns the latencies at which curves are compared: equidistant on a logarithmic scale, from
+/// where load increases latency to the highest latency that every load reached.
 fn latencies(lines: &[&LoadPoints]) -> Result<Vec<Nanos>, FitError> {
     let first = lines.iter().map(|line| line.span().0).max();
     let from = first
@@ -405,8 +405,8 @@ fn latencies(lines: &[&LoadPoints]) -> Result<Vec<Nanos>, FitError> {
     Ok(latencies.collect())
 }
 
-/// The price of a write, in tokens, that makes the token rates differ least. How much they differ
-/// has one minimum, which the golden section closes in on.
+/// Returns the price of a write, in tokens, with the smallest difference of token rates. The
+/// difference has one minimum, found by golden-section search.
 fn best_write(loads: &[Load]) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_895;
     let differs = |log_write: f64| difference(loads, log_write.exp());
@@ -423,7 +423,8 @@ fn best_write(loads: &[Load]) -> f64 {
     low.midpoint(high).exp()
 }
 
-/// The squared differences of the token rates' logarithms from their mean, over all latencies.
+/// Returns the squared differences of the token rates' logarithms from their mean, over all
+/// latencies.
 fn difference(loads: &[Load], write: f64) -> f64 {
     at_each_latency(loads, write)
         .map(|rates| {
@@ -434,7 +435,7 @@ fn difference(loads: &[Load], write: f64) -> f64 {
         .sum()
 }
 
-/// The token rates of all loads at each latency.
+/// Returns the token rates of all loads at each latency.
 fn at_each_latency(loads: &[Load], write: f64) -> impl Iterator<Item = Vec<f64>> + '_ {
     let count = loads.first().map_or(0, |(_, rates)| rates.len());
     (0..count).map(move |at| {
@@ -443,7 +444,8 @@ fn at_each_latency(loads: &[Load], write: f64) -> impl Iterator<Item = Vec<f64>>
     })
 }
 
-/// Half of the range of the token rates, in thousandths of its middle, at the worst latency.
+/// Returns half of the range of the token rates, in thousandths of its middle, at the worst
+/// latency.
 fn spread(loads: &[Load], write: f64) -> u32 {
     let worst = at_each_latency(loads, write)
         .map(|rates| apart(&rates))
@@ -457,7 +459,7 @@ fn apart(rates: &[f64]) -> f64 {
     (most - least) / (most + least)
 }
 
-/// The price of a write with each of the read shares left out.
+/// Returns the range of the write price with each of the read shares left out.
 fn range(loads: &[Load]) -> Option<(Price, Price)> {
     let without = |out: usize| {
         let mut others = loads.to_vec();
@@ -471,9 +473,9 @@ fn range(loads: &[Load]) -> Option<(Price, Price)> {
     Some((price(least)?, price(most)?))
 }
 
-/// The price of a read among nothing but reads. What makes its token rates those of mixed loads
-/// depends on the latency where reads alone are shorter, as these queue less; the highest one
-/// counts, so that reads alone are nowhere later than the curve says.
+/// Returns the price of a read under a read-only load. The price that makes its token rates equal
+/// those of mixed loads depends on the latency, because read-only loads with shorter requests queue
+/// less; the highest price is used, so that read-only loads are nowhere slower than the curve.
 fn read_only(loads: &[Load], write: f64, alone: &[f64]) -> f64 {
     let mixed = at_each_latency(loads, write).map(|rates| geometric_mean(&rates));
     mixed
@@ -490,7 +492,8 @@ fn read_only_spread(loads: &[Load], write: f64, alone: &[f64], price: f64) -> u3
     (apart.fold(0.0, f64::max) * 1e3).round() as u32
 }
 
-/// Returns the costs of requests of other sizes than 4 KiB, against the same read share of 4 KiB.
+/// Returns the costs of requests of sizes other than 4 KiB, relative to 4 KiB at the same read
+/// share.
 fn sizes(lines: &[LoadPoints], latencies: &[Nanos]) -> Vec<SizeFit> {
     let fits = lines.iter().filter_map(|line| {
         let Kind {
@@ -523,8 +526,8 @@ fn sizes(lines: &[LoadPoints], latencies: &[Nanos]) -> Vec<SizeFit> {
     fits.collect()
 }
 
-/// Makes the curve with the latency, at each rate, of the load that is the latest; as far as all of
-/// them were raised.
+/// Builds the curve with the highest latency of all loads at each rate, up to the highest rate that
+/// all of them reached.
 fn envelope(curves: &[Curve]) -> Result<Curve, CurveError> {
     let end = curves
         .iter()
@@ -539,7 +542,7 @@ fn envelope(curves: &[Curve]) -> Result<Curve, CurveError> {
     rates.push(end);
     rates.sort_unstable();
     rates.dedup();
-    // Where there are too many, some are left out; the last one stays.
+    // If there are too many points, some are left out; the last one stays.
     let step = rates.len().div_ceil(CURVE_POINTS_MAX);
     let kept = rates.iter().rev().step_by(step).rev();
     let points = kept.map(|&rate| {
@@ -562,7 +565,7 @@ fn price(tokens: f64, kind: Kind) -> Result<Price, FitError> {
     let price = u32::try_from(milli)
         .ok()
         .and_then(|milli| Price::milli(milli).ok());
-    // At the end of what is searched, nothing was found.
+    // A minimum at the end of the search interval is no result.
     let found = price.filter(|price| (2..PRICE_MILLI_MAX - 1).contains(&price.as_milli()));
     found.ok_or(FitError::Price { kind, milli })
 }

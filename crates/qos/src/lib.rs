@@ -1,24 +1,24 @@
-//! Quality of service for tenants: costs, admission, tokens and access. Decisions without I/O.
+//! Tenants and their SLOs: costs, admission, tokens, access. Decisions, without I/O.
 //!
-//! An operator declares tenants. The measured curve of a device determines which SLOs it can meet.
-//! Threads of a target spend tokens for each request, and delay requests without tokens. The
-//! modules:
+//! An operator declares tenants; the device's measured curve shows which SLOs can be met; the
+//! threads of a target spend tokens for every request, and delay requests that cannot pay. Modules:
 //!
-//! - [`tokens`]: the currency. [`cost`]: what a request costs; [`share`]: whether the load only
-//!   reads.
-//! - [`slo`]: the request of a tenant. [`curve`]: the capacity of the device. [`admission`]:
-//!   matches the one with the other; [`tenants`]: the registry that puts it into force.
-//!   [`overrun`]: tenants that ask for more than their SLOs say.
-//! - [`fit`]: from what was measured to costs and curve. [`live`]: from what was seen of a device
-//!   that serves to a newer curve.
-//! - [`token_pool`] and [`account`]: what threads share of a device and of a tenant.
-//!   [`token_scheduler`]: what each thread does with it, once a turn.
-//! - [`access`]: the tenant of a connection, and the blocks that it may touch. [`limits`]: how far
-//!   all goes.
+//! - [`tokens`]: the unit of load. [`cost`]: the cost of a request; [`share`]: whether the load is
+//!   read-only.
+//! - [`slo`]: the declaration of a tenant. [`curve`]: the capacity of the device. [`admission`]:
+//!   compares both; [`tenants`]: the registry that applies it. [`overrun`]: tenants that exceed
+//!   their SLOs.
+//! - [`fit`]: costs and curve from measurements. [`live`]: a newer curve from observations of a
+//!   device in service.
+//! - [`token_pool`] and [`account`]: state that threads share of a device and of a tenant.
+//!   [`token_scheduler`]: the use that each thread makes of it, once a turn.
+//! - [`access`]: the tenant of a connection, and the blocks that it may access. [`limits`]: limits
+//!   and defaults.
 //!
-//! Pure: no clock, I/O, logs or threads. The I/O path does not allocate. A [`TokenScheduler`]
-//! belongs to one thread; shared state is atomic, without locks. Integer arithmetic without lost
-//! fractions, except in [`fit`].
+//! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock,
+//! does no I/O, logs nothing, spawns nothing; the request path allocates nothing. A
+//! [`TokenScheduler`] is owned by one thread; threads share atomics, without a lock. All arithmetic
+//! is in integers without loss of fractions, except in [`fit`], which is not on the request path.
 //!
 //! Citations name the paper's section: `[ReFlex §3.2]` (Klimovic et al., ASPLOS 2017).
 

@@ -1,11 +1,12 @@
-//! Updates a device's curve from observations while it serves tenants. `[ReFlex §4.3]`
+//! Refits a device's curve to observations made in service. `[ReFlex §4.3]`
 //!
-//! A target in use cannot saturate its device: it adds a few reads to the tenants' load, and
-//! records their latencies at each token rate. So [`refit`] replaces only the observed part of the
-//! curve, and no costs. A curve must hold for any mix, and some devices are faster without writes:
-//! observations with few writes may raise latencies of the curve, but never lower them.
-//! Contradictory observations change nothing. Invariant: no lower latencies at rates or mixes that
-//! were not observed.
+//! A target in service cannot raise the load until read latency rises: it uses the present load,
+//! adds a few reads of its own, and measures their latency at each token rate. That gives no
+//! information on other rates, nor on prices; so [`refit`] replaces the observed part of a curve,
+//! and keeps the rest. A curve holds for any mix, and some devices read faster while nothing is
+//! written: a load with few writes may raise the curve's latencies, never lower them. Contradicting
+//! observations give no newer curve. Invariant: no better latency for a rate or mix that was not
+//! observed.
 
 use crate::curve::{Curve, CurveError, Point};
 use crate::limits::{
@@ -23,13 +24,13 @@ mod tests;
 /// An observation of a device over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Rate that the device was given, by all tenants together.
+    /// Token rate of all tenants together.
     pub rate: TokenRate,
-    /// The share of reads in it, in thousandths of its units.
+    /// Share of reads in it, in thousandths of its units.
     pub read_permille: u16,
-    /// Reads of 4 KiB that were timed.
+    /// Number of 4 KiB reads timed.
     pub reads: u64,
-    /// The latency of these at each [`Percentile`].
+    /// Their latency at each [`Percentile`].
     pub latency: [Nanos; Percentile::COUNT],
 }
 
@@ -38,22 +39,21 @@ pub struct Observation {
 pub struct Refit {
     /// The curve.
     pub curve: Curve,
-    /// Between which rates it is new.
+    /// Lowest and highest observed rate.
     pub seen: (TokenRate, TokenRate),
-    /// Contradiction between the observations, in thousandths: the most that a p95 is off a curve
-    /// that rises with the load.
+    /// Maximum deviation of a p95 from a curve that rises with the load, in thousandths.
     pub spread_permille: u32,
-    /// Observations that it is made of.
+    /// Observations used.
     pub used: usize,
-    /// The p95 at the highest rate that was seen: by the curve before (`None` beyond its end), and
-    /// now.
+    /// p95 at the highest observed rate: by the old curve (`None` beyond its end), and by the new
+    /// one.
     pub highest: (Option<Nanos>, Nanos),
 }
 
-/// The reason for which there is no newer curve.
+/// Why there is no newer curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
-    /// Too little was seen.
+    /// Too few observations.
     #[error(
         "too few data: {enough} of {all} observations have at least {LIVE_READS_MIN} reads, but \
          {LIVE_POINTS_MIN} are needed; increase --seconds or --share"
@@ -61,31 +61,31 @@ pub enum LiveError {
     TooFew {
         /// Observations with enough reads.
         enough: usize,
-        /// All of them.
+        /// All observations.
         all: usize,
     },
-    /// The observations are no curve.
+    /// The observations contradict each other.
     #[error(
         "the observations contradict each other: p95 latencies deviate by {spread} ‰ from a curve \
          that rises with the load (limit {FIT_SPREAD_PERMILLE_MAX} ‰); increase --seconds, reduce \
          --share, or retry under a steadier load"
     )]
     Noise {
-        /// Their contradiction, in thousandths.
+        /// Spread in thousandths.
         spread: u32,
     },
-    /// The points are no curve.
+    /// The points do not form a curve.
     #[error(transparent)]
     Curve(#[from] CurveError),
 }
 
-/// Puts the observations in the place of a part of a curve.
+/// Replaces a part of a curve by observations.
 ///
-/// Below the lowest rate of a mix that was seen, reads are at most as late as there; above the
-/// highest, at least as late as there, and otherwise as `old` says.
+/// Below the lowest observed rate of a mix, latency is at most that observed there; above the
+/// highest, at least that observed there, and otherwise that of `old`.
 ///
 /// # Errors
-/// When too little was seen, or it contradicts itself.
+/// If there are too few observations, or they contradict each other.
 pub fn refit(old: &Curve, seen: &[Observation]) -> Result<Refit, LiveError> {
     let mut used: Vec<Observation> = seen
         .iter()
@@ -124,8 +124,8 @@ pub fn refit(old: &Curve, seen: &[Observation]) -> Result<Refit, LiveError> {
     })
 }
 
-/// Returns the curve with the observations, in the order of their rates, in the place of its own
-/// points there.
+/// Returns the curve with its points in the observed range replaced by the observations, which are
+/// in the order of their rates.
 fn replaced(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     let (first, last) = (seen[0], seen[seen.len() - 1]);
     let below = old.points().iter().take_while(|one| one.rate < first.rate);
@@ -138,7 +138,8 @@ fn replaced(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     for one in seen {
         push(&mut points, one.rate, one.latency);
     }
-    // Right above what was seen the old curve goes on where it was, not on a line from here.
+    // Directly above the observed range the old curve continues at its old value, not on a line
+    // from here.
     let next = TokenRate(last.rate.0 + 1);
     if let Some(latency) = at(old, next) {
         push(&mut points, next, latency);
@@ -147,7 +148,7 @@ fn replaced(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     Curve::new(thinned(points))
 }
 
-/// Returns the curve, but nowhere sooner than the observations.
+/// Returns the curve, raised to the observations where these are higher.
 fn raised(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     let mut rates: Vec<TokenRate> = old.points().iter().map(|one| one.rate).collect();
     rates.extend(seen.iter().map(|one| one.rate));
@@ -163,13 +164,13 @@ fn raised(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
 }
 
 impl Observation {
-    /// Returns true if enough was written that the load stands for any mix.
+    /// Returns true if the share of writes is high enough to represent any mix.
     const fn is_mixed(&self) -> bool {
         self.read_permille <= LIVE_MIXED_PERMILLE_MAX
     }
 }
 
-/// All latencies at a rate; `None` beyond the end of the curve.
+/// Returns all latencies at a rate; `None` beyond the end of the curve.
 fn at(curve: &Curve, rate: TokenRate) -> Option<[Nanos; Percentile::COUNT]> {
     let mut latency = [Nanos::ZERO; Percentile::COUNT];
     for (latency, percentile) in latency.iter_mut().zip(Percentile::ALL) {
@@ -178,7 +179,7 @@ fn at(curve: &Curve, rate: TokenRate) -> Option<[Nanos; Percentile::COUNT]> {
     Some(latency)
 }
 
-/// Adds a point; at a rate that is there already, the later latencies count.
+/// Adds a point; at an existing rate, the higher latencies are kept.
 fn push(points: &mut Vec<Point>, rate: TokenRate, latency: [Nanos; Percentile::COUNT]) {
     match points.last_mut() {
         Some(last) if last.rate >= rate => last.latency = each(last.latency, latency, Ord::max),
@@ -198,8 +199,8 @@ fn each(
     all
 }
 
-/// No more points than a curve has. Of several, one stays that is as early as the first and as late
-/// as the last of them, so that nothing is promised that was not before.
+/// Reduces the points to the maximum of a curve. Each group is replaced by a point with the first
+/// rate and the last latency, so that no latency improves.
 fn thinned(points: Vec<Point>) -> Vec<Point> {
     let step = points.len().div_ceil(CURVE_POINTS_MAX - 1);
     if points.len() <= CURVE_POINTS_MAX {
@@ -216,15 +217,15 @@ fn thinned(points: Vec<Point>) -> Vec<Point> {
     kept.chain([last]).collect()
 }
 
-/// Returns how far latencies, in the order of their loads, are off a curve that never falls, at
-/// most and in thousandths: neighbours that fall are pooled, and compared with their mean.
+/// Returns the maximum deviation, in thousandths, of latencies in the order of their loads from a
+/// curve that never falls: adjacent values that fall are pooled, and compared with their mean.
 fn spread(latencies: &[Nanos]) -> u32 {
-    // Sums of neighbours, and how many they are.
+    // Sums of adjacent values, and their number.
     let mut pools: Vec<(u128, u128)> = Vec::new();
     for latency in latencies {
         let mut pool = (u128::from(latency.0), 1);
         while let Some(&(sum, count)) = pools.last() {
-            // By their means.
+            // Compares the means.
             if sum * pool.1 <= pool.0 * count {
                 break;
             }

@@ -1,32 +1,34 @@
-//! Overrun detection: tenants that continuously exceed the rate of their SLO. `[ReFlex §4.3]`
+//! Overrun: a tenant that continually exceeds its SLO's rate, reported to the operator. `[ReFlex
+//! §4.3]`
 //!
-//! NEG_LIMIT allows bursts. A latency-critical tenant that reaches it in window after window needs
-//! a larger SLO. One [`Overrun`] per tenant; the control plane samples the account's
-//! [counter](crate::Account::limited_rounds) once per window. Each overrun is reported once.
+//! NEG_LIMIT exists for bursts, which are not reported. A latency-critical tenant that is stopped
+//! at it window after window has an SLO that is too small: its operator should renegotiate. The
+//! control plane owns one [`Overrun`] for each such tenant, and updates it once per window from the
+//! account's [counter](crate::Account::limited_rounds). Invariant: one overrun is reported once.
 
 use crate::limits::{OVERRUN_WINDOWS, OVERRUN_WINDOWS_LIMITED};
 
 /// A change of a tenant's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The tenant keeps asking for more than it was promised.
+    /// The tenant continually exceeds its SLO's rate.
     Began,
-    /// The tenant has not done so for a while.
+    /// The tenant has stopped exceeding it.
     Ended,
 }
 
 /// The state of one tenant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrun {
-    /// The counter at the last look.
+    /// The counter at the last update.
     limited_rounds: u64,
-    /// The last windows, the newest in the lowest bit: whether the tenant was stopped.
+    /// The last windows, the newest in the lowest bit: 1 if the tenant was stopped.
     windows: u32,
     reported: bool,
 }
 
 impl Overrun {
-    /// Makes the state of a tenant with its counter at `limited_rounds`.
+    /// Creates the state of a tenant with its counter at `limited_rounds`.
     #[must_use]
     pub const fn new(limited_rounds: u64) -> Self {
         Self {
@@ -36,7 +38,7 @@ impl Overrun {
         }
     }
 
-    /// Looks at the counter at the end of a window; says what there is to tell.
+    /// Updates the state at the end of a window; returns a change to report.
     pub fn look(&mut self, limited_rounds: u64) -> Option<Notice> {
         let stopped = limited_rounds != self.limited_rounds;
         self.limited_rounds = limited_rounds;
@@ -53,7 +55,7 @@ impl Overrun {
         None
     }
 
-    /// Returns true while the tenant overruns its SLO, as far as was reported.
+    /// Returns true while the reported state is an overrun.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.reported
@@ -81,7 +83,7 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert_eq!(told[0].1, Notice::Began);
         assert!(told[0].0 < OVERRUN_WINDOWS && overrun.is_on());
-        // One window in between does not end it.
+        // A single window without a stop does not end it.
         assert_eq!(overrun.look(counter), None);
         counter += 1;
         let notices: Vec<_> = (0..=OVERRUN_WINDOWS)

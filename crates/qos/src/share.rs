@@ -1,27 +1,29 @@
-//! Detects read-only load of a device, over all threads, with hysteresis. `[ReFlex §3.2.1]`
+//! The read share of a device's load, over all threads, with hysteresis. `[ReFlex §3.2.1]`
 //!
-//! Some devices serve read-only loads at twice the rate, but not with 1 % writes. So a load counts
-//! as read-only after [`READ_ONLY_AFTER`] without other operations, and as mixed from the next one.
-//! Shared by all threads of a device, which update it once per round.
+//! Some devices serve a read-only load at twice the rate, and one write in a hundred requests ends
+//! that. So a load counts as read-only only after [`READ_ONLY_AFTER`] without any other operation,
+//! and as mixed from the first such operation. Shared by the threads of a device, which add once a
+//! round; a stale value costs one round at the other price. Invariant: a lull between two writes
+//! does not lower the price of reads.
 
 use crate::cost::DeviceLoad;
 use crate::limits::{READ_ONLY_AFTER, SHARE_WINDOW};
 use base::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Thousandths.
+/// 100 %, in thousandths.
 const ALL_READS: u64 = 1000;
 
 /// The read share of a device's load.
 #[derive(Debug)]
 pub struct ReadShare {
-    /// Time at which an operation that is no read was last released, in nanoseconds.
+    /// Time of the last release of an operation other than a read, in nanoseconds.
     changed_at: AtomicU64,
-    /// End of the window in which units are counted, in nanoseconds.
+    /// End of the current counting window, in nanoseconds.
     window_end: AtomicU64,
     reads: AtomicU64,
     others: AtomicU64,
-    /// The share in the window before.
+    /// Read share in the previous window, in thousandths.
     permille: AtomicU64,
 }
 
@@ -32,7 +34,7 @@ impl Default for ReadShare {
 }
 
 impl ReadShare {
-    /// A load of which nothing is known: it counts as mixed until it proves otherwise.
+    /// An unknown load, which counts as mixed until it has been read-only for [`READ_ONLY_AFTER`].
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -44,7 +46,7 @@ impl ReadShare {
         }
     }
 
-    /// The kind of load as of `now`.
+    /// Returns the kind of load at `now`.
     #[inline]
     #[must_use]
     pub fn load(&self, now: Time) -> DeviceLoad {
@@ -56,7 +58,7 @@ impl ReadShare {
         }
     }
 
-    /// Adds the units of a round. `others` are those of everything that is no read.
+    /// Adds the units of a round. `others` are those of all operations other than reads.
     #[inline]
     pub fn add(&self, now: Time, reads: u64, others: u64) {
         if others > 0 || self.changed_at.load(Ordering::Relaxed) == 0 {
@@ -72,8 +74,8 @@ impl ReadShare {
         }
     }
 
-    /// The share of reads among the units of the last full window, in thousandths, rounded down:
-    /// for people; prices go by [`load`](Self::load).
+    /// Returns the share of reads among the units of the last full window, in thousandths, rounded
+    /// down. For display; prices use [`load`](Self::load).
     #[must_use]
     pub fn permille(&self) -> u64 {
         self.permille.load(Ordering::Relaxed)

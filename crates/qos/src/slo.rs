@@ -1,7 +1,8 @@
-//! SLOs and weights of tenants. `[ReFlex §3.2]`
+//! The SLO of a latency-critical tenant, or the weight of a best-effort tenant. `[ReFlex §3.2]`
 //!
-//! An [`Slo`] is a read latency at a percentile, for a rate of requests of one size and read
-//! percentage. Validated here, admitted by [`admission`](crate::admission).
+//! A [`Slo`] states a read latency at a percentile, for a rate of requests of one size with a share
+//! of reads. An operator declares it, this module checks it, and [`admission`](crate::admission)
+//! judges it.
 
 use crate::cost::{CostModel, PricedOperation, units};
 use crate::limits::{
@@ -11,7 +12,7 @@ use crate::tokens::TokenRate;
 use base::Nanos;
 use std::fmt;
 
-/// Names a tenant, for as long as it is registered.
+/// Identifies a tenant while it is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
@@ -22,17 +23,17 @@ impl fmt::Display for TenantId {
 }
 
 base::named! {
-    /// A percentile, lowest first.
+    /// The share of reads that must meet a latency, the laxest first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[repr(u8)]
     pub enum Percentile {
-        /// Half of them.
+        /// 50 %.
         P50 = "p50",
-        /// 95 of 100.
+        /// 95 %.
         P95 = "p95",
-        /// 99 of 100.
+        /// 99 %.
         P99 = "p99",
-        /// 999 of 1000.
+        /// 99.9 %.
         P999 = "p99.9",
     }
 }
@@ -59,24 +60,24 @@ impl fmt::Display for Percentile {
 /// A service-level objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slo {
-    /// The share of reads for which the latency holds.
+    /// Percentile of reads that must meet the latency.
     pub percentile: Percentile,
-    /// The latency of a read.
+    /// Latency of a read.
     pub latency: Nanos,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: u64,
-    /// The share of reads among them, in thousandths: 0 to 1000.
+    /// Share of reads in thousandths: 0 to 1000.
     pub read_permille: u16,
-    /// The size of each in bytes.
+    /// Bytes per request.
     pub request_bytes: u32,
 }
 
 impl Slo {
-    /// The rate of tokens that serves it, rounded up, at the prices of a mixed load: whether the
-    /// load only reads is not in the tenant's hands. `[ReFlex §3.2.2]`
+    /// Returns the token rate of its requests, rounded up, at the prices of a mixed load: the
+    /// tenant does not control whether the device's load is read-only. `[ReFlex §3.2.2]`
     ///
     /// # Errors
-    /// When a number is out of its range.
+    /// If a number is out of range.
     pub fn reservation(&self, model: &CostModel) -> Result<TokenRate, SloError> {
         if !(SLO_LATENCY_MIN..=SLO_LATENCY_MAX).contains(&self.latency) {
             return Err(SloError::Latency(self.latency));
@@ -98,14 +99,14 @@ impl Slo {
         }
     }
 
-    /// Requests a second of this kind that a rate pays for, rounded down.
+    /// Returns the requests of this kind per second that a rate pays for, rounded down.
     #[must_use]
     pub(crate) fn iops_at(&self, rate: TokenRate, model: &CostModel) -> u64 {
         let iops = u128::from(rate.0) * 1_000_000_000 / self.mean_cost(model).max(1);
         u64::try_from(iops).unwrap_or(u64::MAX)
     }
 
-    /// The mean cost of a request in billionths of a token, rounded up.
+    /// Returns the mean cost of a request in billionths of a token, rounded up.
     fn mean_cost(&self, model: &CostModel) -> u128 {
         let units = units(u64::from(self.request_bytes));
         let cost = |operation| u128::from(model.mixed.cost(operation, units).0.unsigned_abs());
@@ -116,31 +117,30 @@ impl Slo {
     }
 }
 
-/// The reason for which an SLO is invalid.
+/// An invalid SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SloError {
-    /// The latency.
+    /// Latency out of range.
     #[error("a latency of {0} is out of range; use {SLO_LATENCY_MIN} to {SLO_LATENCY_MAX}")]
     Latency(Nanos),
-    /// The share of reads.
+    /// Share of reads out of range.
     #[error("a read share of {0} thousandths is out of range; use 0 to 1000")]
     ReadShare(u16),
-    /// The size of a request.
+    /// Request size out of range.
     #[error("a request of {0} bytes is out of range; use 1 to {SLO_REQUEST_BYTES_MAX}")]
     Size(u32),
-    /// No requests at all.
+    /// A rate of zero.
     #[error("an SLO of 0 requests/s is not possible; use a best-effort tenant")]
     NoRate,
-    /// More than any device does.
+    /// A rate above the limit.
     #[error("{0} such requests/s exceed the limit of any device")]
     Rate(u64),
-    /// The weight.
+    /// Weight out of range.
     #[error("a weight of {0} is out of range; use 1 to {WEIGHT_MAX}")]
     Weight(u32),
 }
 
-/// The share of a best-effort tenant in the unreserved rate, in proportion to the others: 1 to
-/// [`WEIGHT_MAX`].
+/// The relative share of a best-effort tenant in the unreserved rate: 1 to [`WEIGHT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u32);
 
@@ -154,7 +154,7 @@ impl Weight {
     /// A weight.
     ///
     /// # Errors
-    /// When it is nothing, or beyond the limit.
+    /// If it is zero, or above the limit.
     pub const fn new(weight: u32) -> Result<Self, SloError> {
         if weight == 0 || weight > WEIGHT_MAX {
             return Err(SloError::Weight(weight));
@@ -162,7 +162,7 @@ impl Weight {
         Ok(Self(weight))
     }
 
-    /// Returns the weight as a number.
+    /// Returns the weight.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -172,14 +172,14 @@ impl Weight {
 /// The declaration of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declaration {
-    /// Latency-critical, with an SLO that must be admitted.
+    /// Latency-critical: an SLO, subject to admission.
     LatencyCritical(Slo),
-    /// Best-effort, with a weight in the unreserved rate.
+    /// Best effort, with a weight in the unreserved rate.
     BestEffort(Weight),
 }
 
 impl Default for Declaration {
-    /// Best effort, with the weight of one that names none.
+    /// Best effort with the default weight.
     fn default() -> Self {
         Self::BestEffort(Weight::default())
     }

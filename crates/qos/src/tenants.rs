@@ -1,9 +1,9 @@
-//! The registry of a device's tenants. `[ReFlex §4.3]`
+//! The registry of a device's tenants, which applies admission. `[ReFlex §4.3]`
 //!
-//! One per device, owned by the control plane. An admitted tenant gets an [`Account`], which its
-//! connections attach to the schedulers of their threads. Changes write new rates to the accounts
-//! and the [`TokenPool`], which threads read in their next round. Invariant: a refused tenant never
-//! gets an account.
+//! Owned by the control plane, one per device. An admitted tenant gets an [`Account`], which its
+//! connections attach to the schedulers of their threads; every change writes the new rates to the
+//! accounts and the [`TokenPool`], where threads read them in their next round. Invariant: a
+//! refused tenant has no account, however often it retries.
 
 use crate::account::{Account, Contract};
 use crate::admission::{Admission, Plan, Refusal};
@@ -41,29 +41,29 @@ impl Tenants {
         }
     }
 
-    /// Returns the pool that the threads share.
+    /// Returns the pool shared by the threads.
     #[must_use]
     pub const fn pool(&self) -> &Arc<TokenPool> {
         &self.pool
     }
 
-    /// Returns the admission control, with what was promised.
+    /// Returns the admission control with the current SLOs.
     #[must_use]
     pub const fn admission(&self) -> &Admission {
         &self.admission
     }
 
-    /// The account of a tenant that is registered: asked for every connection.
+    /// Returns the account of a registered tenant; called for every connection.
     #[must_use]
     pub fn account(&self, id: TenantId) -> Option<&Arc<Account>> {
         self.accounts.get(&id)
     }
 
-    /// Registers a tenant, or changes one that is; from the next round on, it has what is returned
-    /// here. One that is refused is as it was before: not registered, or with its old promise.
+    /// Registers a tenant, or changes a registered one; the returned plan takes effect in the next
+    /// round. A refused tenant stays as before: not registered, or with its old declaration.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub fn set(&mut self, id: TenantId, declaration: Declaration) -> Result<Plan, Refusal> {
         let plan = self.admission.admit(id, declaration)?;
         let contract = self.contract(&declaration);
@@ -77,8 +77,8 @@ impl Tenants {
         Ok(plan)
     }
 
-    /// Removes a tenant. Its account is closed: nothing more is released for it, and what waits is
-    /// to be [drained](crate::TokenScheduler::drain). Whether there was one.
+    /// Removes a tenant; returns true if it existed. Its account is closed: no further requests are
+    /// released, and queued requests must be [drained](crate::TokenScheduler::drain).
     pub fn remove(&mut self, id: TenantId) -> bool {
         self.admission.remove(id);
         let Some(account) = self.accounts.remove(&id) else {
@@ -91,12 +91,11 @@ impl Tenants {
         true
     }
 
-    /// Registers these tenants and no others: all of it, or nothing where one is refused; the error
-    /// then has its name and the reason. The account of a tenant that is declared as before stays as it
-    /// is.
+    /// Replaces all tenants by these, or changes nothing if one is refused. The account of a tenant
+    /// with an unchanged declaration stays.
     ///
     /// # Errors
-    /// The tenant that is too much, and the reason.
+    /// The tenant that is refused, and why.
     pub fn replace(
         &mut self,
         tenants: &BTreeMap<TenantId, Declaration>,
@@ -125,7 +124,7 @@ impl Tenants {
         Ok(plan)
     }
 
-    /// The device was measured again: prices, rates and reservations follow.
+    /// Sets a new measurement of the device: prices, rates and reservations follow.
     pub fn recalibrate(&mut self, model: CostModel, curve: Curve) -> Plan {
         let plan = self.admission.recalibrate(model, curve);
         self.pool.set_prices(&model);
@@ -138,7 +137,7 @@ impl Tenants {
         plan
     }
 
-    /// The tokens that all tenants have in their accounts, less their debts.
+    /// Returns the tokens in all accounts, less their debts.
     #[must_use]
     pub fn balances(&self) -> Tokens {
         self.accounts

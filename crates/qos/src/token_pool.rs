@@ -1,23 +1,10 @@
-//! The token pool of a device, shared by all threads: the rate of tokens, and the global bucket.
-//! `[ReFlex §3.2.2]`
+//! The token pool, shared by all threads of one device: the rate of token generation, and the
+//! global bucket. `[ReFlex §3.2.2]`
 //!
-//! Tokens are generated once, by whichever thread looks first, and fall into the bucket. From there
-//! latency-critical tenants draw what they reserved, and put back what they do not need; what
-//! remains belongs to *backlogged* best-effort tenants: those with requests waiting. A round of all
-//! threads ends with a *close*: the bucket's content becomes a quota for each unit of their weight.
-//! The quota only ever counts up; a backlogged tenant claims its weight's worth of the difference
-//! since it claimed last, whenever its thread comes round. So no tenant gains by coming more often,
-//! threads write nothing for each other, and no decision waits for a thread that sleeps or was
-//! preempted.
-//!
-//! All of it is atomics, none of it a lock. A look at two of them is not one look, so a quota may
-//! be computed from a weight that changes meanwhile; but tokens move only by being taken out of
-//! one place and put into another, so whatever the interleaving, none is made or lost, and a
-//! claim is paid from what is there. Must never: hand out what was not generated.
-//!
-//! Rejected: rates for each best-effort tenant, as in the paper (idle ones would have to be visited
-//! to collect what they do not need); a bucket that backlogged tenants drain as they come (one that
-//! polls more often gets more); one thread that distributes (a preempted one stops all).
+//! All state is atomic, without locks. Two loads are not one snapshot, so a quota may be computed
+//! from a changing weight; but tokens only move from one place to another, so none is created or
+//! lost in any interleaving, and a claim is paid from existing tokens. Invariant: no tokens beyond
+//! those generated.
 
 use crate::cost::{CostModel, DeviceLoad, Price, PricedOperation, Prices};
 use crate::limits::{
@@ -39,16 +26,16 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod tests;
 
-/// The rules of the scheduler: the paper's, or those with additions.
+/// The scheduler's algorithm: the paper's, or the paper's with additions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Algorithm 1 with additions: a latency-critical tenant at `neg_limit` is lent what no other
-    /// tenant wants, `pos_limit_rounds` are rounds of the longest length, and the bucket keeps a
-    /// round's tokens and its debt when a round of all threads ends.
+    /// Algorithm 1 with additions: a latency-critical tenant at `neg_limit` borrows tokens that no
+    /// other tenant wants, `pos_limit_rounds` counts rounds of the maximum length, and at the end
+    /// of a round of all threads the bucket keeps one round's tokens and its debt.
     Extended,
-    /// Algorithm 1 without them: a tenant at `neg_limit` waits, POS_LIMIT is what the tenant received
-    /// in its last three rounds, and the bucket is empty after each round of all threads.
-    /// `[ReFlex §3.2.2]`
+    /// Algorithm 1 without additions: a tenant at `neg_limit` waits, POS_LIMIT is the tokens that
+    /// the tenant received in its last three rounds, and the bucket is emptied after each round of
+    /// all threads. `[ReFlex §3.2.2]`
     Paper,
 }
 
@@ -56,28 +43,30 @@ base::with_defaults! {
     /// The scheduler's constants.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TokenPoolRules {
-        /// A latency-critical tenant with this much or less (a debt) is stopped.
+        /// A latency-critical tenant with this balance (a debt) or less is stopped.
         pub neg_limit: Tokens = Tokens::whole(-NEG_LIMIT_TOKENS),
-        /// Rounds, of the longest allowed length, for which it may save tokens. The length of a round
-        /// in fact depends on what else the core does, and that is no business of a tenant's.
-        /// ([`Algorithm::Paper`] counts its last three rounds as they were instead.)
+        /// Number of maximum-length rounds for which it may save tokens. The actual length depends
+        /// on the core's other work, which must not affect a tenant. ([`Algorithm::Paper`] counts
+        /// its last three actual rounds instead.)
         pub pos_limit_rounds: u64 = POS_LIMIT_ROUNDS,
-        /// Part of its tokens beyond that which it gives away, in thousandths.
+        /// Part of its tokens above that which it donates, in thousandths.
         pub donation_permille: i64 = DONATION_PERMILLE,
-        /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns
-        /// in so long: at most 10 s. Zero for the paper's rule, which stops it.
+        /// Maximum advance from best effort to a tenant stopped at `neg_limit`, as the time in
+        /// which the tenant earns it: at most 10 s. Zero for the paper's rule, which stops the
+        /// tenant.
         pub advance: Nanos = ADVANCE,
-        /// Part of a promised latency that admission keeps back, in thousandths: below 1000.
+        /// Part of each SLO's latency that admission keeps in reserve, in thousandths: below 1000.
         pub latency_reserve_permille: u64 = LATENCY_RESERVE_PERMILLE,
-        /// The rules.
+        /// The algorithm.
         pub algorithm: Algorithm = Algorithm::Extended,
     }
 }
 
 impl TokenPoolRules {
-    /// ReFlex's scheduler: Algorithm 1 with the paper's constants and nothing added. For
-    /// comparisons; the best-effort share is still divided by weight at the end of each round of all
-    /// threads, where the paper's tenants drain the bucket as they come. `[ReFlex §3.2.2]`
+    /// ReFlex's scheduler: Algorithm 1 with the paper's constants and without additions, for
+    /// comparison. One difference remains: best-effort tokens are divided by weight at the end of
+    /// each round of all threads, while the paper's tenants drain the bucket on arrival. `[ReFlex
+    /// §3.2.2]`
     #[must_use]
     pub fn reflex_paper() -> Self {
         Self {
@@ -89,7 +78,7 @@ impl TokenPoolRules {
     }
 }
 
-/// Returns the longest duration of a round, for a strictest latency: a twentieth of it, within
+/// Returns the maximum duration of a round for the strictest latency: a twentieth of it, within
 /// limits.
 #[must_use]
 pub fn round_for(strictest: Option<Nanos>) -> Nanos {
@@ -98,6 +87,18 @@ pub fn round_for(strictest: Option<Nanos>) -> Nanos {
 }
 
 /// The tokens of one device.
+///
+/// The first thread to look generates tokens, once, into the bucket. Latency-critical tenants draw
+/// their reservations from it and return unused tokens; the rest belongs to *backlogged*
+/// best-effort tenants: those with queued requests. A round of all threads ends with a *close*: the
+/// bucket's content becomes a quota per unit of their weight. The quota only counts up; a
+/// backlogged tenant claims its weight times the difference since its last claim. So no tenant
+/// gains by claiming more often, threads write nothing for each other, and no decision waits for a
+/// thread that sleeps or was preempted.
+///
+/// Rejected: a rate per best-effort tenant, as in the paper (idle tenants would have to be visited
+/// to collect their unused tokens); a bucket that backlogged tenants drain on arrival (frequent
+/// pollers get more); one distributing thread (its preemption stops all).
 #[derive(Debug)]
 pub struct TokenPool {
     rules: TokenPoolRules,
@@ -106,16 +107,16 @@ pub struct TokenPool {
     share: ReadShare,
 }
 
-/// State that threads read, and that hardly ever changes.
+/// Rarely changed state that threads read.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Settings {
     rate: AtomicU64,
     round: AtomicU64,
-    /// Counts changes of the prices.
+    /// Number of price changes.
     edition: AtomicU32,
     prices: [AtomicU32; 4 * PricedOperation::COUNT],
-    /// A bit for each thread that schedules.
+    /// One bit per scheduling thread.
     threads: AtomicU64,
 }
 
@@ -125,36 +126,36 @@ struct Settings {
 struct Flows {
     /// Time up to which tokens were generated, in nanoseconds.
     generated_to: AtomicU64,
-    /// The global bucket; negative for what latency-critical tenants drew ahead.
+    /// The global bucket; negative if latency-critical tenants drew ahead of generation.
     bucket: AtomicI64,
-    /// Tokens that the quota promises and no tenant has claimed.
+    /// Tokens in the quota that no tenant has claimed.
     promised: AtomicI64,
-    /// Tokens for each unit of weight since ever, in billionths (wraps).
+    /// Total tokens per unit of weight, in billionths (wraps).
     quota: AtomicU64,
-    /// The weight of those that are backlogged.
+    /// Total weight of backlogged tenants.
     backlogged: AtomicU64,
-    /// Threads with requests waiting.
+    /// Threads with queued requests, one bit each.
     present: AtomicU64,
-    /// Threads of `present` that had a round since the last close.
+    /// Threads of `present` that ran a round since the last close.
     visited: AtomicU64,
     /// Time of the last close.
     closed_at: AtomicU64,
-    /// Spent on requests since ever, in billionths (wraps).
+    /// Total tokens spent on requests, in billionths (wraps).
     spent: AtomicU64,
 }
 
-/// The tokens at a close.
+/// Tokens that end at a close.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     /// Tokens that no tenant wanted in time.
     pub expired: Tokens,
-    /// Drawn beyond generation, and given up for: promises were made beyond the rate, or a thread
-    /// came more than [`SPAN_ROUNDS`] rounds late.
+    /// Debt that is written off: reservations exceed the rate, or a thread came more than
+    /// [`SPAN_ROUNDS`] rounds late.
     pub forgiven: Tokens,
 }
 
 impl TokenPool {
-    /// A device's tokens: none yet.
+    /// Creates a device's pool without tokens.
     #[must_use]
     pub fn new(rules: TokenPoolRules, rate: TokenRate, round: Nanos, model: &CostModel) -> Self {
         let pool = Self {
@@ -196,27 +197,27 @@ impl TokenPool {
         &self.share
     }
 
-    /// The rate at which tokens are generated.
+    /// Returns the rate of token generation.
     #[inline]
     #[must_use]
     pub fn rate(&self) -> TokenRate {
         TokenRate(self.settings.rate.load(Ordering::Relaxed))
     }
 
-    /// The longest time between two rounds.
+    /// Returns the maximum time between two rounds.
     #[inline]
     #[must_use]
     pub fn round(&self) -> Nanos {
         Nanos(self.settings.round.load(Ordering::Relaxed))
     }
 
-    /// The longest time for which tokens are generated at once.
+    /// Returns the maximum time for which tokens are generated at once.
     #[inline]
     fn longest(&self) -> Nanos {
         Nanos(self.round().0 * SPAN_ROUNDS)
     }
 
-    /// Sets another rate and round, from the next round on.
+    /// Sets the rate and the round, from the next round on.
     pub fn set_rate(&self, rate: TokenRate, round: Nanos) {
         let round = round.clamp(ROUND_MIN, ROUND_MAX);
         self.settings
@@ -225,7 +226,7 @@ impl TokenPool {
         self.settings.round.store(round.0, Ordering::Relaxed);
     }
 
-    /// Other prices, from the next round on.
+    /// Sets the prices, from the next round on.
     pub fn set_prices(&self, model: &CostModel) {
         let all = [&model.mixed, &model.read_only].map(|prices| [prices.unit, prices.least]);
         for (cell, price) in self
@@ -239,13 +240,13 @@ impl TokenPool {
         self.settings.edition.fetch_add(1, Ordering::Release);
     }
 
-    /// Counts changes of the prices.
+    /// Returns the number of price changes.
     #[inline]
     pub(crate) fn edition(&self) -> u32 {
         self.settings.edition.load(Ordering::Acquire)
     }
 
-    /// The prices now.
+    /// Returns the current prices.
     #[must_use]
     pub fn model(&self) -> CostModel {
         let mut cells = self.settings.prices.iter();
@@ -265,13 +266,13 @@ impl TokenPool {
         }
     }
 
-    /// The kind of load, which decides on the prices.
+    /// Returns the kind of load, which determines the prices.
     #[inline]
     pub(crate) fn load(&self, now: Time) -> DeviceLoad {
         self.share.load(now)
     }
 
-    /// A number for a thread that schedules; `None` when all are taken.
+    /// Assigns a number to a scheduling thread; `None` if all are in use.
     pub(crate) fn join(&self) -> Option<u32> {
         let order = Ordering::AcqRel;
         let mut threads = self.settings.threads.load(Ordering::Relaxed);
@@ -292,7 +293,7 @@ impl TokenPool {
         }
     }
 
-    /// Gives the number back.
+    /// Releases the number.
     pub(crate) fn leave(&self, thread: u32) {
         self.deactivate(thread);
         self.settings
@@ -300,28 +301,28 @@ impl TokenPool {
             .fetch_and(!(1 << thread), Ordering::AcqRel);
     }
 
-    /// The thread has requests waiting from now on: closes wait for it (for a while). It has no
-    /// claims yet, so it counts as having had a round.
+    /// Notes that the thread has queued requests: closes wait for it, for a limited time. It has no
+    /// claims yet, so it counts as having run a round.
     pub(crate) fn activate(&self, thread: u32) {
         self.flows.visited.fetch_or(1 << thread, Ordering::AcqRel);
         self.flows.present.fetch_or(1 << thread, Ordering::AcqRel);
     }
 
-    /// The thread has none any more.
+    /// Notes that the thread has no queued requests any more.
     pub(crate) fn deactivate(&self, thread: u32) {
         self.flows
             .present
             .fetch_and(!(1 << thread), Ordering::AcqRel);
     }
 
-    /// The quota now.
+    /// Returns the current quota.
     #[inline]
     pub(crate) fn quota(&self) -> u64 {
         self.flows.quota.load(Ordering::Acquire)
     }
 
-    /// The thread had its round, in which it claimed up to this `quota`. That does not count where
-    /// a close within the round has shared out more since.
+    /// Notes that the thread ran a round, in which it claimed up to `quota`. Ignored if a close
+    /// during the round has raised the quota since.
     #[inline]
     pub(crate) fn visit(&self, thread: u32, quota: u64) {
         if self.flows.visited.load(Ordering::Relaxed) & 1 << thread == 0 && self.quota() == quota {
@@ -329,7 +330,7 @@ impl TokenPool {
         }
     }
 
-    /// Generates what is due, for at most [`SPAN_ROUNDS`] rounds: what no thread asked for is gone.
+    /// Generates the tokens due, for at most [`SPAN_ROUNDS`] rounds: older ones expire.
     #[inline]
     pub(crate) fn generate(&self, now: Time) -> Tokens {
         let flows = &self.flows;
@@ -352,7 +353,7 @@ impl TokenPool {
         amount
     }
 
-    /// Puts tokens into the bucket; a negative amount is drawn from it.
+    /// Adds tokens to the bucket; a negative amount is drawn from it.
     #[inline]
     pub(crate) fn give(&self, amount: Tokens) {
         if amount != Tokens::ZERO {
@@ -360,7 +361,7 @@ impl TokenPool {
         }
     }
 
-    /// Lends up to `most` from the bucket, where no tenant is backlogged.
+    /// Lends up to `most` from the bucket if no tenant is backlogged.
     pub(crate) fn borrow(&self, most: Tokens) -> Tokens {
         if self.flows.backlogged.load(Ordering::Relaxed) > 0 {
             return Tokens::ZERO;
@@ -368,7 +369,7 @@ impl TokenPool {
         take(&self.flows.bucket, most)
     }
 
-    /// Advances up to `most` from the bucket, before backlogged tenants.
+    /// Advances up to `most` from the bucket, with precedence over backlogged tenants.
     pub(crate) fn advance(&self, most: Tokens) -> Tokens {
         take(&self.flows.bucket, most)
     }
@@ -379,13 +380,12 @@ impl TokenPool {
         self.quota()
     }
 
-    /// Removes a tenant that was backlogged.
+    /// Removes a backlogged tenant.
     pub(crate) fn leave_backlog(&self, weight: u64) {
         self.flows.backlogged.fetch_sub(weight, Ordering::AcqRel);
     }
 
-    /// Claims a weight's worth of the quota since `seen`, which moves on. Paid from what is
-    /// promised.
+    /// Claims `weight` times the quota since `seen`, which advances. Paid from the unclaimed quota.
     #[inline]
     pub(crate) fn claim(&self, weight: u64, seen: &mut u64) -> Tokens {
         let quota = self.quota();
@@ -398,7 +398,7 @@ impl TokenPool {
         take(&self.flows.promised, Tokens(due))
     }
 
-    /// Closes a round of all threads if it is over, or has lasted long enough.
+    /// Closes a round of all threads if every thread had its round, or it has lasted long enough.
     /// `[ReFlex Algorithm 1, lines 22-23]`
     #[inline]
     pub(crate) fn close_if_due(&self, now: Time) -> Closed {
@@ -407,14 +407,14 @@ impl TokenPool {
         let present = flows.present.load(Ordering::Acquire);
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         if visited & present == present {
-            // Of threads that find this together, one closes.
+            // If several threads find this concurrently, one closes.
             if flows
                 .visited
                 .compare_exchange(visited, 0, success, failure)
                 .is_ok()
             {
                 flows.closed_at.store(now.0, Ordering::Relaxed);
-                // All have claimed: what is promised still cannot be claimed any more.
+                // All have claimed: the remaining quota cannot be claimed any more.
                 let stale = take(&flows.promised, Tokens(i64::MAX));
                 return self.close(stale);
             }
@@ -433,14 +433,15 @@ impl TokenPool {
         Closed::default()
     }
 
-    /// Turns the bucket into a quota for backlogged tenants. Without any it is emptied but for what
-    /// a round generates, so that the next request need not wait and none bursts after a lull.
+    /// Turns the bucket into a quota for backlogged tenants. Without backlogged tenants it is
+    /// reduced to one round's tokens, so that the next request need not wait and no tenant bursts
+    /// after a lull.
     ///
-    /// A debt is what latency-critical tenants of threads that come late draw of tokens that others
-    /// were given meanwhile, so it stays, and the others wait: as much of it as can be owed while
-    /// threads come at least every [`SPAN_ROUNDS`] rounds, and no more is promised than there is.
+    /// A debt arises when late threads draw reserved tokens that were meanwhile given to other
+    /// tenants. So the debt stays and best effort waits: up to the amount that can be owed while
+    /// threads come at least every [`SPAN_ROUNDS`] rounds and reservations do not exceed the rate.
     ///
-    /// By [`Algorithm::Paper`] nothing outlasts a close: no debt, and nothing unclaimed.
+    /// With [`Algorithm::Paper`] nothing outlasts a close: no debt, and no unclaimed tokens.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
         let amount = Tokens(flows.bucket.swap(0, Ordering::AcqRel)) + stale;
@@ -467,7 +468,7 @@ impl TokenPool {
             return closed;
         }
         let quota = amount.0 / backlogged;
-        // First what pays for the promise, then the promise.
+        // First the tokens that back the quota, then the quota.
         flows
             .promised
             .fetch_add(quota * backlogged, Ordering::AcqRel);
@@ -478,7 +479,7 @@ impl TokenPool {
         closed
     }
 
-    /// Requests were released.
+    /// Counts tokens spent on released requests.
     #[inline]
     pub(crate) fn spend(&self, amount: Tokens) {
         self.flows
@@ -486,9 +487,8 @@ impl TokenPool {
             .fetch_add(amount.0.unsigned_abs(), Ordering::Relaxed);
     }
 
-    /// Returns what all threads together spent on requests since `seen` was last given here, which
-    /// moves on: the load of the device. Right as long as that is less than nine thousand million
-    /// tokens.
+    /// Returns the tokens that all threads spent on requests since `seen` was last passed here, and
+    /// advances it: the load of the device. Valid for less than nine thousand million tokens.
     pub fn spent_since(&self, seen: &mut u64) -> Tokens {
         let spent = self.flows.spent.load(Ordering::Relaxed);
         let more = spent.wrapping_sub(*seen);
@@ -496,7 +496,7 @@ impl TokenPool {
         Tokens(i64::try_from(more).unwrap_or(i64::MAX))
     }
 
-    /// Returns the tokens in the bucket and those that are promised: everything that no tenant has.
+    /// Returns the tokens in the bucket and in the unclaimed quota: all that no tenant holds.
     #[must_use]
     pub fn unclaimed(&self) -> Tokens {
         let flows = &self.flows;
@@ -505,7 +505,7 @@ impl TokenPool {
     }
 }
 
-/// Takes up to `most` out of a cell, which a debt leaves as it is.
+/// Takes up to `most` out of a cell; a debt stays as it is.
 #[inline]
 fn take(cell: &AtomicI64, most: Tokens) -> Tokens {
     let mut there = cell.load(Ordering::Acquire);

@@ -1,18 +1,18 @@
-//! Amounts and rates of tokens, in exact integers. `[ReFlex §3.2.1]`
+//! Tokens, the unit of a device's load, in integers without loss of fractions. `[ReFlex §3.2.1]`
 //!
-//! One token is the cost of a 4 KiB random read under a mixed load. Amounts are in billionths of a
-//! token: a rate in tokens/s is then the same number of billionths per nanosecond, so the tokens of
-//! a time span are one exact multiplication.
+//! One token is the cost of one 4 KiB random read under a mixed load. Amounts are in billionths: a
+//! rate in whole tokens per second is then the same number of billionths per nanosecond, so the
+//! earnings of a time span are one exact multiplication without a remainder.
 
 use base::Nanos;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
-/// Billionths in a token.
+/// Billionths per token.
 const NANO: i64 = 1_000_000_000;
 
-/// An amount of tokens, in billionths of one; negative for a debt. Sums saturate.
+/// An amount of tokens, in billionths; negative for a debt. Sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tokens(pub i64);
 
@@ -32,13 +32,13 @@ impl Tokens {
         Self(milli.saturating_mul(NANO / 1000))
     }
 
-    /// Whole tokens, rounded down.
+    /// Returns whole tokens, rounded down.
     #[must_use]
     pub const fn floor(self) -> i64 {
         self.0.div_euclid(NANO)
     }
 
-    /// Returns this, or nothing where it is a debt.
+    /// Returns the amount, or zero for a debt.
     #[must_use]
     pub const fn or_zero(self) -> Self {
         if self.0 < 0 { Self::ZERO } else { self }
@@ -85,7 +85,7 @@ impl Sum for Tokens {
 }
 
 impl fmt::Display for Tokens {
-    /// Writes tokens, to the thousandth (rounded towards zero).
+    /// Formats tokens to the thousandth (rounded towards zero).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -94,19 +94,20 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// A rate in whole tokens a second.
+/// A rate in whole tokens per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenRate(pub u64);
 
 impl TokenRate {
-    /// Returns what the rate earns in a span of time (saturating).
+    /// Returns the tokens earned in a time span (saturating).
     #[inline]
     #[must_use]
     pub fn over(self, span: Nanos) -> Tokens {
         Tokens(i64::try_from(self.0.saturating_mul(span.0)).unwrap_or(i64::MAX))
     }
 
-    /// Returns the time to earn `amount`, rounded up; no time for a debt, and for ever at no rate.
+    /// Returns the time to earn `amount`, rounded up; zero for a debt, and `u64::MAX` ns at rate
+    /// zero.
     #[must_use]
     pub fn time_for(self, amount: Tokens) -> Nanos {
         let amount = amount.or_zero().0.unsigned_abs();
@@ -127,7 +128,7 @@ impl Add for TokenRate {
 
 impl Sub for TokenRate {
     type Output = Self;
-    /// Saturates at zero: what is left of a rate is never a huge one.
+    /// Saturates at zero: a remaining rate never underflows.
     fn sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }

@@ -1,4 +1,4 @@
-//! Requests allocate nothing: all memory is there once a tenant's connection is.
+//! Requests allocate nothing: all memory is allocated when a tenant's connection is attached.
 
 #[cfg(test)]
 mod tests {

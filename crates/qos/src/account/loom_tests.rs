@@ -1,12 +1,12 @@
-//! An account in every order that loom's model of memory allows. Run by `scripts/test --all`.
+//! An account in every interleaving of loom's memory model. Run by `scripts/test --all`.
 
 use super::*;
 use loom::sync::Arc;
 use loom::thread;
 
-/// A token a nanosecond, so that numbers are small.
+/// A token per nanosecond, so that numbers are small.
 const RATE: TokenRate = TokenRate(1);
-/// More than anything here earns.
+/// More than any test earns.
 const MUCH: Tokens = Tokens(1 << 20);
 
 fn account() -> Arc<Account> {
@@ -15,12 +15,12 @@ fn account() -> Arc<Account> {
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    // More switches out of turn take minutes.
+    // More preemptions take minutes.
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// Does one thing on two other threads and on this one; returns what each got.
+/// Runs one operation on two other threads and on this one; returns the results.
 fn three<T: 'static>(
     account: &Arc<Account>,
     what: impl Fn(&Account, u64) -> T + Copy + Send + 'static,
@@ -43,7 +43,7 @@ fn sum(tokens: &[Tokens]) -> Tokens {
         .fold(Tokens::ZERO, |sum, more| sum + more)
 }
 
-/// Three threads collect at once, each at another time.
+/// Three threads collect concurrently, at different times.
 #[test]
 fn loom_a_nanosecond_is_earned_for_once() {
     check(|| {
@@ -57,7 +57,7 @@ fn loom_a_nanosecond_is_earned_for_once() {
     });
 }
 
-/// One puts, one spends and one gives away: every token is in one place.
+/// Concurrent deposit, spending and donation: every token is in one place.
 #[test]
 fn loom_a_token_is_spent_or_given_away_once() {
     check(|| {
@@ -81,7 +81,8 @@ fn loom_a_token_is_spent_or_given_away_once() {
     });
 }
 
-/// Two ask for an advance that only one of them can have in full, while another one pays back.
+/// Two threads request an advance that only one of them can get in full, while a third thread
+/// repays.
 #[test]
 fn loom_no_more_is_advanced_than_the_limit() {
     check(|| {
@@ -100,7 +101,7 @@ fn loom_no_more_is_advanced_than_the_limit() {
     });
 }
 
-/// Threads that leave one by one: the last one stays, and earns for all.
+/// Threads leave one by one: the last one stays, and earns for all.
 #[test]
 fn loom_one_thread_is_left_to_collect() {
     check(|| {
@@ -114,8 +115,8 @@ fn loom_one_thread_is_left_to_collect() {
     });
 }
 
-/// A tenant that was active nowhere, and is on several threads at once: the time before the first of
-/// them is not earned.
+/// A tenant that was active nowhere becomes active on several threads concurrently: the time before
+/// the first of them is not earned.
 #[test]
 fn loom_time_that_nobody_asked_for_is_not_earned() {
     check(|| {

@@ -1,4 +1,4 @@
-//! The paper's scenario, and what is refused.
+//! The paper's scenario, and refusals.
 
 use super::*;
 use crate::cost::Price;
@@ -7,7 +7,7 @@ use crate::limits::{LATENCY_RESERVE_PERMILLE, PRICE_MILLI_MAX};
 use crate::slo::Weight;
 use proptest::prelude::*;
 
-/// Device A: 420 K tokens a second keep a promise of 500 µs at p95, of which 450 µs are the
+/// Device A: at 420 K tokens per second it meets an SLO of 500 µs at p95, of which 450 µs are the
 /// device's.
 pub(crate) fn device_a_parts() -> (CostModel, Curve) {
     let point = |rate, p95: u64| {
@@ -140,7 +140,7 @@ fn removal_gives_back_and_a_change_is_judged_without_itself() {
     assert_eq!(admission.plan().reserved, TokenRate(100_000));
 }
 
-/// A worse device: promises stay, and the plan says that they cannot be kept.
+/// A slower device: SLOs stay, and the plan shows that they cannot be met.
 #[test]
 fn a_worse_device_is_overcommitted_and_leaves_nothing() {
     let mut admission = device_a();
@@ -186,7 +186,7 @@ fn whose_promises_a_worse_device_cannot_keep_is_named() {
     assert_eq!(admission.tenants().len(), 3, "and all stay");
 }
 
-/// What it needed was more than any device has: it was given nothing, and stopped.
+/// A reservation beyond the maximum rate must not become zero, which would stop the tenant.
 #[test]
 fn dearer_prices_never_leave_a_promise_without_tokens() {
     let (_, curve) = device_a_parts();
@@ -201,7 +201,7 @@ fn dearer_prices_never_leave_a_promise_without_tokens() {
     assert_eq!(admission.unkept().len(), 1);
 }
 
-/// Each tenant is judged beside the sum of those before it, and not beside every one of them.
+/// Each tenant is judged with the sum of its predecessors, not with each of them.
 #[test]
 fn the_time_to_judge_all_grows_with_their_number() {
     const TENANTS: u32 = 1_000;
@@ -230,7 +230,7 @@ fn the_time_to_judge_all_grows_with_their_number() {
 }
 
 proptest! {
-    /// Whatever comes and goes, no promise is broken by a later one, and every offer is good.
+    /// No SLO is broken by a later one in any sequence of changes, and every offer is admitted.
     #[test]
     fn promises_are_kept_and_offers_are_good(
         events in prop::collection::vec(

@@ -1,22 +1,22 @@
-//! Devices of known weights, measured with more or less noise.
+//! Devices of known weights, measured with varying noise.
 
 use super::*;
 use base::Prng;
 use proptest::prelude::*;
 
 const SHARES: [u16; 6] = [1000, 990, 950, 900, 750, 500];
-/// Parts of a device's limit that it is loaded with.
+/// Loads, as fractions of the device's limit.
 const LOADS: [f64; 14] = [
     0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99,
 ];
 
-/// A device with these weights: its latencies grow without bound towards a rate of tokens.
+/// A device with these weights: its latency grows without bound towards a token rate.
 #[derive(Clone, Copy, Debug)]
 struct Synthetic {
     write: f64,
     read_only: f64,
     limit: f64,
-    /// By how much each number is off, at most.
+    /// Maximum relative error of each number.
     noise: f64,
 }
 
@@ -30,7 +30,7 @@ impl Synthetic {
         let mut measured = Vec::new();
         for &kind in kinds {
             let weight = kind.weight(self.write, self.read_only);
-            // Noise of a load as a whole, which more points of it do not cure.
+            // Noise of a load as a whole, which more points of the load do not reduce.
             let scale = off(1.0);
             for load in LOADS {
                 let iops = (self.limit * load / weight * scale) as u64;
@@ -79,7 +79,7 @@ fn exact_measurements_give_the_weights_back() {
         near(least, 10.0, 0.01) && near(most, 10.0, 0.01),
         "{least:?} {most:?}"
     );
-    // Half of its limit leads to twice the latency, four times 100 µs at the p95.
+    // Half of its limit doubles the latency: four times 100 µs at p95.
     let latency = fit
         .curve
         .latency_at(Percentile::P95, TokenRate(250_000))
@@ -88,7 +88,7 @@ fn exact_measurements_give_the_weights_back() {
     assert_eq!(fit.costs(), CostModel::new(fit.write, fit.read_only_read));
 }
 
-/// What is promised is kept by every load that was measured.
+/// Every measured load meets the curve's latency.
 #[test]
 fn the_curve_is_above_every_load() {
     let noisy = Synthetic {
@@ -164,7 +164,7 @@ fn a_given_price_is_kept() {
         (capacity(&half) * 2).abs_diff(capacity(&one)) <= 2,
         "half the price, half the tokens"
     );
-    // A price that measurements contradict is none.
+    // A price that measurements contradict is not returned.
     let mixed = DEVICE.measure(&shares(&SHARES), 1);
     let wrong = Known {
         write: price(30_000),
@@ -208,7 +208,7 @@ fn too_little_is_refused() {
         Price::READ,
         "nothing says that it is less"
     );
-    // One load that was not raised far enough.
+    // One load whose rate was not raised enough.
     let mut short = DEVICE.measure(&shares(&SHARES), 1);
     short.retain(|point| {
         point.kind != Kind::unit(900) || point.latency[1] < Nanos::from_micros(600)
@@ -225,7 +225,7 @@ fn too_little_is_refused() {
     assert_eq!(Kind::unit(995).to_string(), "99.5 % reads of 4096 bytes");
 }
 
-/// Beyond its limit a device completes no more, in whatever order noise puts that.
+/// Beyond its limit a device completes no more, in any order that noise gives.
 #[test]
 fn an_overload_ends_a_line() {
     let mut measured = DEVICE.measure(&shares(&SHARES), 1);

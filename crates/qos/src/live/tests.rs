@@ -40,7 +40,7 @@ fn only_what_was_seen_is_replaced() {
     assert_eq!(p95(&refit.curve, 1_000), Some(100), "nobody looked there");
     assert_eq!(p95(&refit.curve, 9_000), Some(300));
     assert_eq!(p95(&refit.curve, 15_000), Some(500));
-    // It was 300 there: now no load above is faster than the one that was seen.
+    // It was 300 there: now no higher load is faster than the observed load.
     assert_eq!(p95(&refit.curve, 15_001), Some(500));
     assert_eq!(p95(&refit.curve, 30_000), Some(1_600));
     let (before, now) = refit.highest;
@@ -59,7 +59,7 @@ fn a_faster_device_is_faster_up_to_what_was_seen_and_no_further() {
     assert_eq!(refit.curve.capacity(), TokenRate(30_000));
 }
 
-/// On a device that reads sooner while nothing is written, it would break the promises of a mix.
+/// On a device that reads faster while nothing is written, that would break the SLOs of a mix.
 #[test]
 fn reads_alone_never_make_a_curve_earlier() {
     let alone = |micros: [u64; 3]| {
@@ -79,7 +79,7 @@ fn reads_alone_never_make_a_curve_earlier() {
     }
     let newer = refit(&old(), &alone([150, 200, 700])).expect("a newer curve");
     assert_eq!(p95(&newer.curve, 15_000), Some(700), "but later");
-    // Beside a mix they do not contradict it.
+    // Together with a mix they do not contradict it.
     let mixed = [seen(5_100, 140), seen(9_100, 190), seen(15_100, 320)];
     let all = [&alone([50, 60, 70])[..], &mixed].concat();
     assert_eq!(
@@ -90,7 +90,7 @@ fn reads_alone_never_make_a_curve_earlier() {
 
 #[test]
 fn what_contradicts_itself_is_refused() {
-    // The device changed between two looks at the same loads.
+    // The device changed between two observations of the same loads.
     let both = [100, 110, 120].map(|micros| seen(1_000 + micros, micros));
     let again = [190, 200, 210].map(|micros| seen(911 + micros, micros));
     let error = refit(&old(), &[both, again].concat()).unwrap_err();
@@ -99,7 +99,7 @@ fn what_contradicts_itself_is_refused() {
     };
     assert!(spread > FIT_SPREAD_PERMILLE_MAX, "{error}");
     assert!(error.to_string().contains("increase --seconds"), "{error}");
-    // A little of that is no contradiction, and the later latency counts.
+    // A small deviation is no contradiction, and the higher latency is used.
     let little = [seen(5_000, 100), seen(6_000, 110), seen(7_000, 105)];
     let refit = refit(&old(), &little).expect("a newer curve");
     assert!(refit.spread_permille > 0);
@@ -136,7 +136,7 @@ fn a_curve_of_very_many_points_stays_within_its_limit() {
 }
 
 proptest! {
-    /// Nothing is promised that was neither seen nor promised before.
+    /// No latency improves at a rate that was not observed.
     #[test]
     fn no_rate_that_was_not_seen_is_promised_sooner(
         steps in prop::collection::vec((1u64..5_000, 1u64..500), 1..20),
@@ -159,7 +159,7 @@ proptest! {
         if at > refit.seen.1 {
             prop_assert!(now >= before, "{now} at {rate}, and it was {before}");
         }
-        // A read that was seen at this rate or below was not later than the curve says.
+        // A read observed at this rate or below was not slower than the curve.
         for one in observed.iter().filter(|one| one.rate <= at) {
             prop_assert!(now >= one.latency[Percentile::P95 as usize]);
         }

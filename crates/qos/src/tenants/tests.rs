@@ -1,4 +1,4 @@
-//! What broke the ancestors, named.
+//! Changes of tenants: refusal, live change, removal, replacement.
 
 use super::*;
 use crate::admission::tests::device_a_parts;
@@ -11,7 +11,7 @@ use base::{Nanos, Time};
 fn tenants() -> Tenants {
     let (model, curve) = device_a_parts();
     let rules = TokenPoolRules {
-        // A count of requests is a count of what was promised.
+        // The number of requests is then the number of reserved tokens.
         advance: Nanos::ZERO,
         ..TokenPoolRules::default()
     };
@@ -32,8 +32,8 @@ fn best_effort(weight: u32) -> Declaration {
     Declaration::BestEffort(Weight::new(weight).unwrap())
 }
 
-/// Requests released in a second of a tenant that always asks for more, beside a best-effort one
-/// that does so too.
+/// Requests released in a second for a tenant with unlimited demand, together with such a
+/// best-effort tenant.
 fn pace(tenants: &Tenants, scheduler: &mut TokenScheduler<u32>, id: u32, start: &mut Time) -> u64 {
     let mine = scheduler.attach(tenants.account(TenantId(id)).unwrap());
     let other = scheduler.attach(tenants.account(TenantId(99)).unwrap());
@@ -56,8 +56,7 @@ fn pace(tenants: &Tenants, scheduler: &mut TokenScheduler<u32>, id: u32, start: 
     released
 }
 
-/// The ancestor left a refused tenant its slot, and took its second connection for a registered
-/// one's.
+/// A refused tenant keeps no state by which its second connection would be accepted.
 #[test]
 fn a_refused_tenants_second_connection_is_refused_too() {
     let mut tenants = tenants();
@@ -67,7 +66,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     }
     tenants.set(TenantId(1), critical(1_000)).unwrap();
     assert!(tenants.account(TenantId(1)).is_some());
-    // A refused change leaves the promise.
+    // A refused change keeps the old SLO.
     tenants.set(TenantId(1), critical(10_000_000)).unwrap_err();
     let account = tenants.account(TenantId(1)).unwrap();
     assert_eq!(
@@ -76,8 +75,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     );
 }
 
-/// The ancestor overwrote the promise before it compared, so that the live rate stayed; a peer
-/// fails the second change while running.
+/// Live changes reach the rate that threads use.
 #[test]
 fn every_live_change_is_in_force() {
     let mut tenants = tenants();
@@ -86,7 +84,7 @@ fn every_live_change_is_in_force() {
     let mut now = Time(1);
     for iops in [100_000, 200_000, 50_000, 100_000] {
         tenants.set(TenantId(1), critical(iops)).unwrap();
-        // Writes, which cost ten times what was reserved for each request.
+        // Writes, which cost ten times the reserved cost per request.
         let writes = pace(&tenants, &mut scheduler, 1, &mut now);
         assert!(
             writes.abs_diff(iops / 10) <= 20,
@@ -104,7 +102,7 @@ fn every_live_change_is_in_force() {
     assert!(writes.abs_diff(2_000) <= 20, "{writes} writes");
 }
 
-/// The ancestor computed the share of best effort by an unsigned subtraction.
+/// The share of best effort must not underflow.
 #[test]
 fn promises_above_the_rate_never_underflow_the_best_effort_share() {
     let mut tenants = tenants();
@@ -121,7 +119,7 @@ fn promises_above_the_rate_never_underflow_the_best_effort_share() {
     let mut scheduler = TokenScheduler::new(tenants.pool().clone(), 1024).unwrap();
     let mut now = Time(1);
     let best_effort_too = pace(&tenants, &mut scheduler, 99, &mut now);
-    // Both attachments are the same tenant's: what it sends in a second of its own is the rate.
+    // Both attachments belong to the same tenant: its total in a second is its rate.
     assert!(best_effort_too <= 10_010, "{best_effort_too} writes");
     let writes = pace(&tenants, &mut scheduler, 1, &mut now);
     assert!(
@@ -132,8 +130,8 @@ fn promises_above_the_rate_never_underflow_the_best_effort_share() {
     assert!(tally.forgiven > Tokens::ZERO, "{tally:?}");
 }
 
-/// A tenant that was removed is gone for connections that it still has, and its name can be given
-/// to another, which has nothing of it.
+/// A removed tenant has no effect through its remaining connections, and its name can be given to a
+/// new tenant without inheriting state.
 #[test]
 fn a_removed_tenant_is_gone_and_its_name_is_free() {
     let mut tenants = tenants();
@@ -166,7 +164,7 @@ fn a_removed_tenant_is_gone_and_its_name_is_free() {
     assert_eq!(released, [3]);
 }
 
-/// Admitted one after the other, either order of these two changes would break the promise.
+/// Applied one after the other, either order of these two changes would break an SLO.
 #[test]
 fn promises_are_exchanged_at_once_or_not_at_all() {
     let mut tenants = tenants();
@@ -188,7 +186,7 @@ fn promises_are_exchanged_at_once_or_not_at_all() {
     assert!(matches!(refusal, Refusal::NotEnough { .. }), "{refusal}");
     let before = Contract::LatencyCritical(TokenRate(300_000));
     assert_eq!(account.contract(), before);
-    // A tenant that stays has the same account; one that goes has none.
+    // A tenant that stays keeps its account; a removed one has none.
     let one: BTreeMap<_, _> = both(1, 50_000).into_iter().skip(1).take(1).collect();
     tenants.replace(&one).unwrap();
     assert!(Arc::ptr_eq(&account, tenants.account(TenantId(2)).unwrap()));

@@ -1,4 +1,4 @@
-//! The pool in every order that loom's model of memory allows. Run by `scripts/test --all`.
+//! The pool in every interleaving of loom's memory model. Run by `scripts/test --all`.
 
 use super::*;
 use loom::sync::Arc;
@@ -6,7 +6,7 @@ use loom::thread;
 
 fn pool() -> Arc<TokenPool> {
     let model = CostModel::new(Price::READ, Price::READ);
-    // A token a nanosecond, so that numbers are small.
+    // A token per nanosecond, so that numbers are small.
     Arc::new(TokenPool::new(
         TokenPoolRules::default(),
         TokenRate(1),
@@ -17,12 +17,12 @@ fn pool() -> Arc<TokenPool> {
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    // More switches out of turn take minutes.
+    // More preemptions take minutes.
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// A thread's round, as far as the pool sees it; returns what was generated less what was claimed,
+/// Runs a thread's round from the pool's view; returns the tokens generated less those claimed,
 /// drawn and lost.
 fn round(pool: &TokenPool, thread: u32, now: u64) -> Tokens {
     pool.activate(thread);
@@ -37,8 +37,8 @@ fn round(pool: &TokenPool, thread: u32, now: u64) -> Tokens {
     generated + closed.forgiven - closed.expired - claimed
 }
 
-/// Two threads generate, distribute and claim at once: time is generated for once, and every token
-/// is in one place.
+/// Two threads generate, distribute and claim concurrently: time is generated for once, and every
+/// token is in one place.
 #[test]
 fn no_token_is_made_or_lost() {
     check(|| {
@@ -73,7 +73,7 @@ fn a_token_is_taken_once() {
     });
 }
 
-/// Numbers of threads are given to one at a time.
+/// A thread number is assigned to one thread at a time.
 #[test]
 fn two_threads_have_two_numbers() {
     check(|| {

@@ -1,4 +1,4 @@
-//! One thread's view of what threads share.
+//! The pool as one thread sees it.
 
 use super::*;
 
@@ -81,7 +81,7 @@ fn backlogged_tenants_share_by_weight_and_claim_once() {
     assert_eq!(pool.borrow(Tokens(1_000)), Tokens(100));
 }
 
-/// A tenant that comes seldom finds what was promised meanwhile; one that comes often gains
+/// A tenant that claims rarely gets the quota of the time between; one that claims often gains
 /// nothing.
 #[test]
 fn a_slow_thread_keeps_its_share() {
@@ -102,7 +102,7 @@ fn a_slow_thread_keeps_its_share() {
     assert_eq!(pool.unclaimed(), Tokens::ZERO);
 }
 
-/// What a tenant that left cannot claim any more goes to the others.
+/// Quota that a removed tenant can no longer claim goes to other tenants.
 #[test]
 fn orphaned_promises_are_given_again() {
     let pool = pool();
@@ -116,7 +116,7 @@ fn orphaned_promises_are_given_again() {
     assert_eq!(pool.unclaimed(), Tokens::ZERO);
 }
 
-/// Promises beyond the rate leave best effort with nothing, and with no huge share either.
+/// Reservations above the rate leave best effort without tokens, and do not underflow its share.
 #[test]
 fn a_debt_ends_somewhere() {
     let pool = pool();

@@ -9,32 +9,32 @@ use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
 use std::sync::Arc;
 
-/// Rounds of which the received tokens are remembered.
+/// Number of rounds whose received tokens are remembered.
 const RECEIVED_ROUNDS: usize = 3;
 const _: () = assert!(RECEIVED_ROUNDS as u64 == POS_LIMIT_ROUNDS);
 
 /// The tally of a tenant on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests released.
+    /// Released requests.
     pub released: u64,
-    /// Cost of the requests.
+    /// Cost of these requests.
     pub spent: Tokens,
-    /// Tokens of its own: generated for it, or its share of the quota.
+    /// Own tokens: generated for it, or its share of the quota.
     pub earned: Tokens,
-    /// Tokens that it did not need and gave back.
+    /// Unneeded tokens that it returned.
     pub given: Tokens,
-    /// Tokens lent to a latency-critical tenant while no other tenant wanted them, or advanced by
+    /// Tokens borrowed by a latency-critical tenant that no other tenant wanted, or advanced by
     /// best effort.
     pub taken: Tokens,
-    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting,
-    /// and had nothing in advance any more.
+    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with queued requests and
+    /// no advance left.
     pub limited_rounds: u64,
-    /// Requests that wait now.
+    /// Queued requests.
     pub waiting: u32,
 }
 
-/// The class of a tenant, as a thread treats it until it looks again.
+/// The class of a tenant, as a thread treats it until it reads the contract again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     LatencyCritical,
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The class of a contract; none of a tenant that was removed.
+    /// Returns the class of a contract; `None` for a removed tenant.
     #[inline]
     pub(super) const fn of(contract: Contract) -> Option<Self> {
         match contract {
@@ -58,33 +58,32 @@ impl Kind {
 pub(super) struct Entry {
     pub(super) account: Arc<Account>,
     pub(super) generation: u32,
-    /// Number of connections; without one, the key is unknown outside.
+    /// Number of connections; without one, its key is invalid.
     pub(super) attached: u32,
     pub(super) queue: Queue,
-    /// The list on which it is looked at.
+    /// The list through which it is visited.
     pub(super) listed: Option<Kind>,
     /// Position on that list.
     pub(super) position: u32,
-    /// Tokens that it has claimed and not spent, if it is best effort.
+    /// Best effort: claimed tokens not spent yet.
     pub(super) claimed: Tokens,
-    /// True if a request was to be paid at once since the last round.
+    /// True if paying at once was tried since the last round.
     pub(super) asked: bool,
-    /// Tokens that it spent since the last round began, if it is best effort.
+    /// Best effort: tokens spent since the start of the last round.
     pub(super) used: Tokens,
-    /// Its weight among backlogged tenants, if it is best effort; 0 while it is not backlogged.
+    /// Best effort: its weight among backlogged tenants; 0 if it is not backlogged.
     pub(super) weight: u64,
-    /// Best effort: up to where it has claimed.
+    /// Best effort: the quota up to which it has claimed.
     seen: u64,
-    /// Latency-critical: whether the account knows of this thread.
+    /// Latency-critical: true if the account counts this thread.
     entered: bool,
-    /// This thread's part of the rate, less the tokens that were spent here, if it is
-    /// latency-critical.
+    /// Latency-critical: this thread's part of the rate, less the tokens spent here.
     pub(super) part: Tokens,
-    /// Latency-critical: when it had its part last.
+    /// Latency-critical: time at which it last received its part.
     part_at: Time,
-    /// Latency-critical: tokens that it received in its last rounds, the newest first.
+    /// Latency-critical: tokens received in its last rounds, the newest first.
     received: [Tokens; RECEIVED_ROUNDS],
-    /// Latency-critical: the last round in which a request of it was there.
+    /// Latency-critical: the last round in which it had a request.
     asked_at: Time,
     pub(super) tally: Tally,
 }
@@ -117,8 +116,8 @@ impl Entry {
         self.generation == key.generation && self.attached > 0
     }
 
-    /// Latency-critical: collects what the tenant earned, for all threads, and this one's part.
-    /// Returns what is drawn from the bucket.
+    /// Latency-critical: collects the tenant's earnings for all threads, and this thread's part.
+    /// Returns the amount to draw from the bucket.
     #[inline]
     pub(super) fn earn(&mut self, rate: TokenRate, now: Time, pool: &TokenPool) -> Tokens {
         if !self.entered {
@@ -142,8 +141,8 @@ impl Entry {
         earned
     }
 
-    /// Latency-critical, with nothing waiting: is not active here any more if that is so for long,
-    /// and the tenant is active on other threads, which earn for it. Returns true if so.
+    /// Latency-critical without queued requests: stops being active here if it has been without for
+    /// long and is active on other threads, which earn for it. Returns true if so.
     #[inline]
     pub(super) fn leave_to_others(&mut self, now: Time) -> bool {
         let leaves = now.since(self.asked_at) >= SILENCE && self.account.leave_to_others();
@@ -151,14 +150,14 @@ impl Entry {
         leaves
     }
 
-    /// Latency-critical, with nothing waiting: returns the time of the next look at it. A tenant
-    /// that is on this thread only, and stays in debt, is looked at more and more seldom.
+    /// Latency-critical without queued requests: returns the time of its next visit. A tenant that
+    /// is on this thread only and stays in debt is visited at growing intervals.
     #[inline]
     pub(super) fn silent_until(&self, now: Time) -> Time {
         now + now.since(self.asked_at).max(SILENCE)
     }
 
-    /// Gives away what a latency-critical tenant has beyond POS_LIMIT. Returns how much, for the
+    /// Donates a latency-critical tenant's tokens above POS_LIMIT. Returns the amount, for the
     /// bucket.
     #[inline]
     pub(super) fn settle(&mut self, rate: TokenRate, pool: &TokenPool) -> Tokens {
@@ -172,8 +171,8 @@ impl Entry {
         given
     }
 
-    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more
-    /// than `limit`. Returns how much.
+    /// Latency-critical and stopped: receives up to `wanted` from best effort, up to a total
+    /// advance of `limit`. Returns the amount.
     #[cold]
     pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &TokenPool) -> Tokens {
         let may = self.account.advance(wanted, limit);
@@ -182,7 +181,7 @@ impl Entry {
         has
     }
 
-    /// Sets the weight of a best-effort tenant; what is due for the weight before is claimed.
+    /// Sets the weight of a best-effort tenant; the share due for the old weight is claimed first.
     #[inline]
     pub(super) fn set_weight(&mut self, weight: u64, pool: &TokenPool) {
         if weight == self.weight {
@@ -204,8 +203,8 @@ impl Entry {
         self.tally.earned += claimed;
     }
 
-    /// Best effort, with nothing waiting: goes on to be looked at if it pays at once, and keeps for
-    /// that as much as it spent since the round before, twice. Returns whether it does.
+    /// Best effort without queued requests: continues to be visited if it pays at once, and keeps
+    /// for that twice the amount that it spent since the previous round. Returns whether it does.
     #[inline]
     pub(super) fn keep(&mut self, pool: &TokenPool) -> bool {
         let used = std::mem::take(&mut self.used);
@@ -219,7 +218,7 @@ impl Entry {
         true
     }
 
-    /// Lets the first request go.
+    /// Releases the first request.
     #[inline]
     pub(super) fn release<T>(
         &mut self,
@@ -236,8 +235,8 @@ impl Entry {
         }
     }
 
-    /// Takes the entry out of the rounds: what it has of a best-effort tenant goes back, and other
-    /// threads have the rest of the tenant.
+    /// Removes the entry from the rounds: a best-effort tenant's tokens here are returned, and
+    /// other threads have the rest of the tenant.
     pub(super) fn deactivate(&mut self, pool: &TokenPool) {
         if self.weight > 0 {
             self.claim(pool);
@@ -256,14 +255,14 @@ impl Entry {
             self.entered = false;
             self.account.leave_thread();
             if !matches!(self.account.contract(), Contract::LatencyCritical(_)) {
-                // What was earned while the contract changed.
+                // Tokens earned while the contract changed.
                 pool.give(self.account.empty());
             }
         }
     }
 }
 
-/// Returns the tokens that a latency-critical tenant earns in `rounds` rounds of the longest
+/// Returns the tokens that a latency-critical tenant earns in `rounds` rounds of the maximum
 /// length.
 #[inline]
 fn saved(rate: TokenRate, rounds: u64, pool: &TokenPool) -> Tokens {

@@ -1,5 +1,5 @@
-//! Algorithm 1 for one thread as one would write it down: every tenant is looked at in every
-//! round, there is no shared state, and nothing is fast.
+//! A simple reference of Algorithm 1 for one thread: every tenant is visited in every round, and
+//! there is no shared state.
 
 use super::entry::Kind;
 use crate::account::Contract;
@@ -17,7 +17,7 @@ pub(super) struct Tenant {
     pub(super) contract: Contract,
     pub(super) waiting: VecDeque<(PricedOperation, u32, u32)>,
     pub(super) balance: i128,
-    /// Best effort has advanced it so much, and not had it back.
+    /// Tokens advanced by best effort and not repaid.
     pub(super) advanced: i128,
     pub(super) claimed: i128,
     treated_as: Option<Kind>,
@@ -30,7 +30,7 @@ pub(super) struct Tenant {
 pub(super) struct Oracle {
     pub(super) rate: i128,
     pub(super) round: i128,
-    /// Time in which a tenant earns what it may be advanced, in nanoseconds.
+    /// Time in which a tenant earns its maximum advance, in nanoseconds.
     pub(super) advance: i128,
     pub(super) prices: Prices,
     pub(super) tenants: Vec<Tenant>,
@@ -79,7 +79,7 @@ impl Oracle {
         }
     }
 
-    /// The requests released, in any order, where tenants take loans in the order of `lent_to`.
+    /// Returns the released requests, in any order; tenants take loans in the order of `lent_to`.
     pub(super) fn round(&mut self, now: u64, lent_to: &[usize]) -> Vec<u32> {
         let now = i128::from(now);
         let mut released = Vec::new();
@@ -116,11 +116,11 @@ impl Oracle {
         }
         let rate = i128::from(rate.0);
         let pos_limit = rate * self.round * i128::from(POS_LIMIT_ROUNDS);
-        // Time when it asked for nothing earns nothing.
+        // Time without a request earns nothing.
         let from = tenant.earned_to.unwrap_or(now.max(self.last_earned[at]));
         let earned = rate * (now - from).max(0);
         let earned = earned.min((pos_limit + rate * self.round - tenant.balance).max(0));
-        // What it does not earn, it leaves to best effort.
+        // Tokens that it does not earn are left to best effort.
         tenant.repay(rate * (now - self.last_earned[at]).max(0) - earned);
         tenant.earned_to = Some(now);
         self.last_earned[at] = now;
@@ -139,7 +139,7 @@ impl Oracle {
         }
     }
 
-    /// A tenant that is stopped goes on with what all have left in the bucket.
+    /// A stopped tenant continues with the tokens that all tenants have left in the bucket.
     fn lend(&mut self, at: usize, released: &mut Vec<u32>) {
         let backlogged = self.tenants.iter().any(|tenant| tenant.backlogged > 0);
         let tenant = &mut self.tenants[at];
@@ -165,7 +165,7 @@ impl Oracle {
     fn best_effort(&mut self, released: &mut Vec<u32>) {
         let mut weights = 0;
         for tenant in &mut self.tenants {
-            // One that is of another class by now counts until the round is over.
+            // A tenant that has changed class counts until the end of the round.
             tenant.backlogged = tenant.weight().unwrap_or(tenant.backlogged);
             weights += tenant.backlogged;
         }
@@ -201,7 +201,7 @@ impl Oracle {
 }
 
 impl Tenant {
-    /// Latency-critical: lets requests go, down to NEG_LIMIT.
+    /// Latency-critical: releases requests, down to NEG_LIMIT.
     fn spend(&mut self, prices: &Prices, released: &mut Vec<u32>) {
         while self.balance > NEG_LIMIT {
             let Some((operation, units, item)) = self.waiting.pop_front() else {
@@ -216,7 +216,7 @@ impl Tenant {
         self.advanced = (self.advanced - amount).max(0);
     }
 
-    /// Its weight, where it is treated as a best-effort tenant and is one.
+    /// Returns its weight if it is treated as a best-effort tenant and is one.
     fn weight(&self) -> Option<i128> {
         match self.contract {
             Contract::BestEffort(weight) if self.treated_as == Some(Kind::BestEffort) => {
@@ -226,8 +226,8 @@ impl Tenant {
         }
     }
 
-    /// The end of a round: a tenant that does not wait keeps nothing, and a change of class is
-    /// taken note of.
+    /// Ends a round: a tenant without queued requests keeps nothing, and a change of class is
+    /// applied.
     fn rest(&mut self, bucket: &mut i128) {
         if self.treated_as == Kind::of(self.contract) && self.treated_as.is_some() {
             return;

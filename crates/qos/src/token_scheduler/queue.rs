@@ -1,14 +1,14 @@
 //! The software queues of all tenants of a thread, in one pool of places.
 //!
-//! Ten thousand tenants that each bring their own ring would take memory for the deepest queue of
-//! each; here a queue is two numbers, and the places are those of the thread's requests.
+//! A ring per tenant would take memory for the deepest queue of each of ten thousand tenants; here
+//! a queue is two indices into the thread's places.
 
 use crate::cost::PricedOperation;
 
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// A request that waits.
+/// A queued request.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) operation: PricedOperation,
@@ -48,20 +48,20 @@ impl Queue {
     }
 }
 
-/// The places of a thread. Their memory is taken at once, and first touched where a place is first
-/// used.
+/// The places of a thread. Their memory is allocated at once, and first touched at the first use of
+/// a place.
 #[derive(Debug)]
 pub(super) struct Places<T> {
-    /// Places that were used so far.
+    /// Places used so far.
     places: Vec<Place<T>>,
     count: usize,
-    /// The first of those that are free.
+    /// The first free place.
     free: u32,
     used: usize,
 }
 
 impl<T> Places<T> {
-    /// Makes `count` places, all free.
+    /// Creates `count` free places.
     pub(super) fn new(count: u32) -> Self {
         let count = count.min(NONE - 1) as usize;
         Self {
@@ -72,13 +72,13 @@ impl<T> Places<T> {
         }
     }
 
-    /// Requests in all queues.
+    /// Returns the number of requests in all queues.
     #[inline]
     pub(super) const fn used(&self) -> usize {
         self.used
     }
 
-    /// Puts a request at the end of a queue, or hands it back when no place is free.
+    /// Appends a request to a queue, or returns it if no place is free.
     #[inline]
     pub(super) fn push(&mut self, queue: &mut Queue, waiting: Waiting<T>) -> Result<(), T> {
         let place = |waiting| Place {
@@ -108,7 +108,7 @@ impl<T> Places<T> {
         Ok(())
     }
 
-    /// Takes the first request out of a queue.
+    /// Takes the first request of a queue.
     #[inline]
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Waiting<T>> {
         let at = queue.head;
@@ -123,7 +123,7 @@ impl<T> Places<T> {
         place.waiting.take()
     }
 
-    /// Takes the first request that is `wanted` out of a queue, with a look at those before it.
+    /// Takes the first request of a queue that is `wanted`; visits the requests before it.
     pub(super) fn remove(
         &mut self,
         queue: &mut Queue,
@@ -152,13 +152,13 @@ impl<T> Places<T> {
         }
     }
 
-    /// The first request of a queue.
+    /// Returns the first request of a queue.
     #[inline]
     pub(super) fn first(&self, queue: &Queue) -> Option<&Waiting<T>> {
         self.places.get(queue.head as usize)?.waiting.as_ref()
     }
 
-    /// The requests of a queue, in order.
+    /// Returns the requests of a queue, in order.
     #[inline]
     pub(super) fn iter(&self, queue: &Queue) -> impl Iterator<Item = &Waiting<T>> {
         let mut at = queue.head;

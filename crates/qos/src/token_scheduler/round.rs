@@ -13,7 +13,7 @@ use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 
 impl<T> TokenScheduler<T> {
-    /// Releases the requests that are paid for: calls `release` with each, and its cost.
+    /// Releases the requests that can pay: calls `release` with each request and its cost.
     pub fn round(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) {
         if self.latency_critical.is_empty() && self.best_effort.is_empty() {
             self.deactivate_all(Time::NEVER);
@@ -46,7 +46,7 @@ impl<T> TokenScheduler<T> {
         self.finish(now, wait, quota);
     }
 
-    /// Ends a round, in which what is due by `quota` was claimed.
+    /// Ends a round in which shares up to `quota` were claimed.
     fn finish(&mut self, now: Time, wait: Nanos, quota: u64) {
         let [reads, others] = std::mem::take(&mut self.released);
         if reads + others > 0 {
@@ -61,8 +61,8 @@ impl<T> TokenScheduler<T> {
             self.pool.visit(self.thread, quota);
             self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
         } else if kept {
-            // A tenant that stops asking gives back what it kept. Until then it has a share of each
-            // round, which the others leave to it.
+            // A tenant that stops requesting returns the tokens that it kept. Until then it takes a
+            // share of each round from the other tenants.
             self.pool.visit(self.thread, quota);
             self.deadline = now + self.pool.round();
         } else {
@@ -70,8 +70,8 @@ impl<T> TokenScheduler<T> {
         }
     }
 
-    /// Takes the thread out of the pool's rounds, as no request waits that one could release. Until
-    /// `deadline`, no tenant needs a look.
+    /// Removes the thread from the pool's rounds, because no queued request can be released. Until
+    /// `deadline`, no tenant needs a visit.
     #[inline]
     fn deactivate_all(&mut self, deadline: Time) {
         self.deadline = deadline;
@@ -81,7 +81,8 @@ impl<T> TokenScheduler<T> {
         }
     }
 
-    /// Lines 4 to 12 of Algorithm 1. Returns when the first that is stopped may go on.
+    /// Lines 4 to 12 of Algorithm 1. Returns the time after which the first stopped tenant may
+    /// continue.
     fn serve_latency_critical(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
         let count = self.latency_critical.len();
         let start = self.turn.checked_rem(count).unwrap_or(0);
@@ -104,8 +105,8 @@ impl<T> TokenScheduler<T> {
             if !entry.queue.is_empty() {
                 self.stopped.push(index);
             } else if given > Tokens::ZERO || entry.leave_to_others(now) {
-                // It has saved what it may, or others do so for it: it is looked at again when it
-                // asks for something.
+                // It has saved its maximum, or other threads save for it: it is visited again at
+                // its next request.
                 self.resting.push(index);
             } else {
                 self.silent_until = self.silent_until.min(entry.silent_until(now));
@@ -118,8 +119,9 @@ impl<T> TokenScheduler<T> {
         self.serve_stopped(now, release)
     }
 
-    /// Lends to tenants that are stopped: only now, as the bucket had in it what others of this
-    /// thread earned. Returns when the first that is still stopped may go on.
+    /// Lends to stopped tenants: only now does the bucket contain the earnings of the thread's
+    /// other tenants. Returns the time after which the first tenant that is still stopped may
+    /// continue.
     #[cold]
     fn serve_stopped(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
         let mut wait = Nanos(u64::MAX);
@@ -144,7 +146,7 @@ impl<T> TokenScheduler<T> {
         wait
     }
 
-    /// Lines 13 to 21. Returns when the first that waits may be able to pay.
+    /// Lines 13 to 21. Returns the time after which the first waiting tenant may be able to pay.
     fn serve_best_effort(&mut self, release: &mut impl FnMut(T, Tokens)) -> Nanos {
         let mut wait = Nanos(u64::MAX);
         let count = self.best_effort.len();
@@ -185,7 +187,7 @@ impl<T> TokenScheduler<T> {
         wait
     }
 
-    /// Makes a best-effort tenant backlogged, or what its weight is now.
+    /// Makes a best-effort tenant backlogged, or updates its weight.
     #[inline]
     fn enter_backlog(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
@@ -197,30 +199,31 @@ impl<T> TokenScheduler<T> {
         }
     }
 
-    /// The contract is of another class than the list that the entry is on.
+    /// The contract is of another class than the entry's list.
     #[cold]
     fn relist(&mut self, index: u32) {
-        // It leaves this list at the end of the round, and joins the other with what waits.
+        // It leaves this list at the end of the round, and joins the other list with its queued
+        // requests.
         self.resting.push(index);
     }
 }
 
-/// The place `step` after `start` on a list of `count`, the first following the last.
+/// Returns the position `step` after `start` on a list of `count`, cyclically.
 #[inline]
 const fn around(start: usize, step: usize, count: usize) -> usize {
     let at = start + step;
     if at < count { at } else { at - count }
 }
 
-/// A thread's part of a weight.
+/// Returns a thread's part of a weight.
 #[inline]
 fn parts(weight: Weight, threads: u32) -> u64 {
     (u64::from(weight.get()) * WEIGHT_PARTS / u64::from(threads.max(1))).max(1)
 }
 
-/// Releases what a latency-critical tenant may send: while it has more than NEG_LIMIT. Where it
-/// has nothing left, and other threads serve it too, this one's part of the rate and of NEG_LIMIT
-/// limits it as well. Returns what it spent.
+/// Releases requests of a latency-critical tenant while it has more than NEG_LIMIT. If it is
+/// overdrawn and other threads serve it, too, this thread's part of the rate and of NEG_LIMIT is a
+/// second limit. Returns the tokens spent.
 #[inline]
 fn serve_from_balance<T>(
     entry: &mut Entry,
@@ -266,8 +269,8 @@ fn serve_from_balance<T>(
     }
 }
 
-/// Gives a tenant that is stopped tokens that it could use: those that no other tenant wants, or
-/// what best effort advances it. Returns how much.
+/// Gives a stopped tenant the tokens that it can use: those that no other tenant wants, or an
+/// advance from best effort. Returns the amount.
 fn lend<T>(
     entry: &mut Entry,
     rate: TokenRate,
@@ -308,7 +311,7 @@ fn lend<T>(
     loan
 }
 
-/// Returns the time after which a latency-critical tenant that is stopped may go on.
+/// Returns the time after which a stopped latency-critical tenant may continue.
 fn time_until_served(entry: &Entry, rate: TokenRate, pool: &TokenPool) -> Nanos {
     let limit = pool.rules().neg_limit;
     let threads = entry.account.threads();
@@ -323,7 +326,7 @@ fn time_until_served(entry: &Entry, rate: TokenRate, pool: &TokenPool) -> Nanos 
     more_than_limit.max(until(-balance).min(part))
 }
 
-/// Returns the part of NEG_LIMIT that each of so many threads has.
+/// Returns the part of NEG_LIMIT of each of `threads` threads.
 #[inline]
 fn part_of(limit: Tokens, threads: u32) -> Tokens {
     Tokens(limit.0 / i64::from(threads))

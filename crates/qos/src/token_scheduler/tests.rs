@@ -1,4 +1,4 @@
-//! The scheduler against the oracle, and what must hold on any number of threads.
+//! The scheduler against the oracle, and invariants for any number of threads.
 
 mod at_once;
 mod device_rate;
@@ -21,7 +21,7 @@ const RATE: TokenRate = TokenRate(420_000);
 const ROUND: Nanos = Nanos::from_micros(25);
 const WRITE: Tokens = Tokens::whole(10);
 
-/// The scheduler without an advance, so that what a tenant gets is what it earns, or is lent.
+/// The scheduler without advances, so that a tenant gets its earnings or loans only.
 fn no_advance() -> TokenPoolRules {
     TokenPoolRules {
         advance: Nanos::ZERO,
@@ -34,7 +34,7 @@ fn pool() -> Arc<TokenPool> {
 }
 
 fn pool_under(rules: TokenPoolRules) -> Arc<TokenPool> {
-    // Reads are one token under any load, so that a count of requests is a count of tokens.
+    // Reads cost one token under any load, so that requests count tokens.
     let model = CostModel::new(Price::milli(10_000).unwrap(), Price::READ);
     Arc::new(TokenPool::new(rules, RATE, ROUND, &model))
 }
@@ -55,7 +55,7 @@ fn scheduler<T>(pool: &Arc<TokenPool>) -> TokenScheduler<T> {
     TokenScheduler::new(pool.clone(), 4096).unwrap()
 }
 
-/// What the registry does when a tenant is changed.
+/// Changes a tenant like the registry.
 fn set(pool: &TokenPool, account: &Account, contract: Contract) {
     account.set(contract);
     if !matches!(contract, Contract::LatencyCritical(_)) {
@@ -63,7 +63,7 @@ fn set(pool: &TokenPool, account: &Account, contract: Contract) {
     }
 }
 
-/// Several threads with tenants that bring requests, driven step by step.
+/// Several threads with tenants and requests, driven step by step.
 struct World {
     pool: Arc<TokenPool>,
     accounts: Vec<Arc<Account>>,
@@ -72,7 +72,7 @@ struct World {
     now: Time,
     /// Tokens spent, by tenant and thread.
     spent: Vec<Vec<Tokens>>,
-    /// What schedulers that are gone did.
+    /// Totals of dropped schedulers.
     past: Totals,
 }
 
@@ -113,7 +113,7 @@ impl World {
         let _ = self.threads[thread].enqueue(key, operation, units, tenant);
     }
 
-    /// Pays for a request at once; whether it did.
+    /// Tries to pay for a request at once; returns whether it did.
     fn pay_at_once(
         &mut self,
         thread: usize,
@@ -127,7 +127,7 @@ impl World {
         paid.is_some()
     }
 
-    /// Keeps so many requests waiting.
+    /// Keeps `depth` requests queued.
     fn fill(&mut self, thread: usize, tenant: usize, operation: PricedOperation, depth: u32) {
         let key = self.keys[thread][tenant];
         while self.threads[thread].tally(key).unwrap().waiting < depth {
@@ -152,7 +152,7 @@ impl World {
         self.spent[tenant].iter().copied().sum()
     }
 
-    /// Every token that was generated is in one place, or was spent.
+    /// Every generated token is in one place, or was spent.
     fn assert_conserved(&self) {
         let of = |get: fn(&Totals) -> Tokens| {
             self.threads
@@ -218,7 +218,7 @@ fn event(threads: usize, tenants: usize) -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Request by request and fraction by fraction, one thread does what the oracle does.
+    /// With one thread, the scheduler matches the oracle in every request and fraction.
     #[test]
     fn one_thread_is_the_oracle(
         contracts in prop::collection::vec(contract(), 1..6),
@@ -237,7 +237,7 @@ proptest! {
         let mut now = Time(1);
         let mut next = 1;
         if is_backlogged {
-            // For ever, so that tokens are advanced only, and not lent.
+            // Unlimited demand, so that tokens are advanced only, and not lent.
             oracle.enqueue(0, PricedOperation::Write, u32::MAX, 0);
             thread.enqueue(keys[0], PricedOperation::Write, u32::MAX, 0).unwrap();
         }
@@ -252,13 +252,13 @@ proptest! {
                         next += 1;
                     }
                 }
-                // The oracle knows rounds only.
+                // The oracle has rounds only.
                 Event::PayAtOnce(..) => {}
                 Event::Pass(nanos) => now = now + Nanos(nanos),
                 Event::Set(tenant, contract) => {
                     let tenant = 1 + tenant % (all.len() - 1);
                     if oracle.tenants[tenant].contract == Contract::Closed {
-                        // A removal is for good.
+                        // A removal is permanent.
                         continue;
                     }
                     set(&pool, &accounts[tenant], contract);
@@ -270,7 +270,7 @@ proptest! {
                 }
                 Event::Round(_) | Event::Replace(_) => {
                     let mut released = Vec::new();
-                    // The tenant that a loan goes to is the scheduler's own affair.
+                    // The scheduler chooses the tenant that receives a loan.
                     let mut lent_to: Vec<_> =
                         thread.latency_critical.iter().map(|&index| index as usize).collect();
                     let first = (thread.turn + 1).checked_rem(lent_to.len()).unwrap_or(0);
@@ -290,7 +290,7 @@ proptest! {
         }
     }
 
-    /// On any number of threads, whatever happens, and when threads come and go.
+    /// For any number of threads and any events, including threads that are added and removed.
     #[test]
     fn tokens_are_conserved_to_the_last_fraction(
         contracts in prop::collection::vec(contract(), 5),
@@ -334,8 +334,8 @@ proptest! {
         prop_assert_eq!(world.pool.borrow(Tokens::ZERO), Tokens::ZERO);
     }
 
-    /// However requests come, a latency-critical tenant never goes on at or below NEG_LIMIT, so it
-    /// owes that and one request at most; and it never gets more than its rate.
+    /// With any arrivals, a latency-critical tenant never continues at or below NEG_LIMIT, so it
+    /// owes at most that and one request; and it never exceeds its rate.
     #[test]
     fn the_debt_limit_is_honoured(
         rate in 1_000u64..300_000,
@@ -361,8 +361,8 @@ proptest! {
         prop_assert!(world.spent_by(0) <= most);
     }
 
-    /// Tenants that always want more share what there is by weight, whichever threads they are on
-    /// and however seldom those come round; and nearly all of it is used.
+    /// Tenants with unlimited demand share the capacity by weight, on any threads and with any
+    /// round intervals; and nearly all capacity is used.
     #[test]
     fn shares_converge_to_the_weights(
         weights in prop::collection::vec(1u32..500, 2..6),
@@ -400,20 +400,20 @@ proptest! {
         let sum: u32 = weights.iter().sum();
         for (tenant, &spent) in spent.iter().enumerate() {
             let fair = all.0 / i64::from(sum) * i64::from(weights[tenant]);
-            // A write's worth is not yet spent.
+            // Tokens for up to one write are not spent yet.
             let slack = fair / 20 + 2 * WRITE.0;
             prop_assert!((spent.0 - fair).abs() <= slack, "{} {} {}", tenant, spent, fair);
         }
         let used = all + base.iter().copied().sum();
         let made = RATE.over(world.now.since(start));
-        // Rounds that come much too late cannot make up for it.
+        // Rounds that come much too late cannot catch up.
         let late = pace.iter().any(|&pace| pace > 5);
         prop_assert!(late || used.0 >= made.0 / 100 * 97, "{} of {}", used, made);
         prop_assert!(used <= made);
     }
 
-    /// A tenant with a rate gets it, on one thread or on several, however seldom they come round,
-    /// beside a best-effort tenant that wants everything.
+    /// A tenant with a rate gets it, on one thread or several, with any round intervals, against a
+    /// best-effort tenant with unlimited demand.
     #[test]
     fn no_tenant_with_a_rate_starves(
         rates in prop::collection::vec(1_000u64..80_000, 1..4),
@@ -426,7 +426,7 @@ proptest! {
         let greedy = rates.len();
         let mut world = World::new(3, &contracts);
         let mut prng = Prng::from_seed(seed);
-        // From the start, a tenant wants what could be lent.
+        // From the start, a tenant wants all tokens that could be lent.
         world.fill(0, greedy, PricedOperation::Write, 100);
         world.round(0);
         let start = world.now;
@@ -453,7 +453,7 @@ proptest! {
             prop_assert!(spent <= most, "{} got {} of {}", tenant, spent, mine);
             let threads = places[tenant].count_ones();
             for thread in (0..3).filter(|thread| places[tenant] & 1 << thread != 0) {
-                // An even part, but for what was owed to others at the ends.
+                // An equal part, except for debts between threads at the start and end.
                 let part = mine.0 / i64::from(threads);
                 let spent = world.spent[tenant][thread];
                 let slack = part / 10 + 2 * Tokens::whole(NEG_LIMIT_TOKENS).0;
@@ -466,7 +466,8 @@ proptest! {
     }
 }
 
-/// The paper's scenario 2: what a latency-critical tenant leaves, best-effort ones get, evenly.
+/// The paper's scenario 2: tokens that a latency-critical tenant leaves go to best-effort tenants
+/// in equal parts.
 #[test]
 fn what_is_not_used_is_given_away() {
     let contracts = [
@@ -476,7 +477,7 @@ fn what_is_not_used_is_given_away() {
         best_effort(100),
     ];
     let mut world = World::new(1, &contracts);
-    // A asks for all of its promise, B for 45 K requests a second instead of 70 K.
+    // A uses its whole SLO rate, B 45 K requests a second instead of 70 K.
     let (a, b) = (
         Nanos(1_000_000_000 / 118_000),
         Nanos(1_000_000_000 / 45_000),
@@ -524,8 +525,8 @@ fn what_is_not_used_is_given_away() {
     world.assert_conserved();
 }
 
-/// A latency-critical tenant that is silent costs best effort nothing; when it speaks, it is not
-/// paid for its silence.
+/// An idle latency-critical tenant costs best effort nothing; when it resumes, it has not earned
+/// for its idle time.
 #[test]
 fn silence_is_neither_charged_nor_paid() {
     let mut world = World::new(1, &[critical(400_000), best_effort(100)]);
@@ -576,8 +577,8 @@ fn best_effort_does_not_burst_after_a_lull() {
     }
 }
 
-/// Where no other tenant wants them, a latency-critical tenant may have more tokens than its own,
-/// and it is still reported that its promise is too small.
+/// If no other tenant wants tokens, a latency-critical tenant may exceed its rate, and it is still
+/// reported that its SLO is too small.
 #[test]
 fn what_nobody_wants_is_lent() {
     let mut world = World::new(1, &[critical(10_000), best_effort(100)]);
@@ -602,8 +603,8 @@ fn what_nobody_wants_is_lent() {
     world.assert_conserved();
 }
 
-/// Reads and writes that come at random are sometimes more than a promise that is theirs in the
-/// mean. Best effort waits then, and has it back later.
+/// Random reads and writes sometimes exceed an SLO that they meet on average. Best effort then
+/// waits, and gets the tokens back later.
 #[test]
 fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
     for threads in [1, 2] {
@@ -642,7 +643,7 @@ fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
     }
 }
 
-/// What best effort advances ends, and only what is left to it makes up for that.
+/// The advance of best effort is limited, and only tokens left to best effort restore it.
 #[test]
 fn who_always_asks_for_more_has_an_advance_once() {
     let rules = TokenPoolRules::default();
@@ -666,14 +667,14 @@ fn who_always_asks_for_more_has_an_advance_once() {
     assert!(world.accounts[0].limited_rounds() > 1_000, "it is reported");
     let second = spent(&mut world, true);
     assert!(near(second, 100_000), "{second}");
-    // After a second of silence, it has an advance again.
+    // After a second without requests, it has an advance again.
     spent(&mut world, false);
     let again = spent(&mut world, true);
     assert!(near(again, 100_000 + advance), "{again}");
     world.assert_conserved();
 }
 
-/// A thread may sleep until the deadline, and has lost nothing.
+/// A thread may sleep until the deadline without losing tokens.
 #[test]
 fn a_sleeper_wakes_for_what_waits() {
     let mut world = World::new(1, &[best_effort(1), critical(100_000)]);
@@ -690,13 +691,13 @@ fn a_sleeper_wakes_for_what_waits() {
             rounds += 1;
             assert!(rounds < 200, "it sleeps for ever");
         }
-        // Until it is out of debt, a tenant is looked at now and then.
+        // Until it is out of debt, a tenant is visited at times.
         assert!(world.idle(Nanos::from_secs(1)) <= 2);
         assert_eq!(world.threads[0].deadline(), Time::NEVER);
     }
 }
 
-/// Real threads: what they do together is conserved as well.
+/// Real threads: tokens are conserved over all of them.
 #[test]
 fn threads_at_once_conserve_tokens() {
     let mut world = World::new(4, &[critical(100_000), best_effort(10), best_effort(30)]);

@@ -5,8 +5,8 @@ use super::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whether it pays at once or waits, a latency-critical tenant owes NEG_LIMIT and one request
-    /// at most.
+    /// Whether it pays at once or waits, a latency-critical tenant owes at most NEG_LIMIT and one
+    /// request.
     #[test]
     fn paying_at_once_honours_the_debt_limit(
         rate in 1_000u64..300_000,
@@ -33,7 +33,7 @@ proptest! {
     }
 }
 
-/// Of two that want all they can have, one pays at once whenever it may: neither gains by it.
+/// Of two tenants with unlimited demand, one pays at once whenever it can: neither gains by it.
 #[test]
 fn who_pays_at_once_gets_no_more_than_who_waits() {
     let mut world = World::new(1, &[best_effort(100), best_effort(100)]);
@@ -61,8 +61,8 @@ fn who_pays_at_once_gets_no_more_than_who_waits() {
     );
 }
 
-/// Nothing waited on its thread, so a round was closed before the thread had claimed its share, and
-/// that was shared anew: the other got more by coming more often.
+/// The share of a thread with an empty queue must not be redistributed by a close before the thread
+/// has claimed it: tenants with more frequent rounds would get more.
 #[test]
 fn who_waits_on_one_thread_gets_no_more_than_who_pays_at_once_on_another() {
     for often in 1..=4 {
@@ -74,7 +74,7 @@ fn who_waits_on_one_thread_gets_no_more_than_who_pays_at_once_on_another() {
                 world.round(0);
             }
             world.round(1);
-            // Two thirds of what a round generates, and less at first: it hardly ever waits.
+            // Two thirds of a round's tokens, and less at first: it hardly ever waits.
             let wanted = 7.min(1 + round / 100);
             if !(0..wanted).all(|_| world.pay_at_once(1, 1, PricedOperation::Read, 1)) {
                 world.fill(1, 1, PricedOperation::Read, 1);
@@ -104,7 +104,7 @@ fn who_stops_paying_at_once_keeps_nothing() {
         assert!(claimed <= Tokens::whole(8), "{claimed}");
     }
     assert!(at_once > 3_000, "{at_once}");
-    // It is looked at once more although nothing waits, and then not any more.
+    // It is visited once more with an empty queue, and then no longer.
     assert!(world.threads[0].deadline() <= world.now + ROUND);
     for _ in 0..2 {
         world.pass(ROUND);

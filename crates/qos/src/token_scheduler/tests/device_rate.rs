@@ -1,9 +1,9 @@
-//! A device is not given more than its rate, whatever is lent, advanced and drawn late.
+//! A device does not exceed its rate through loans, advances or late draws.
 
 use super::*;
 
-/// Two tenants want more than the device has. The core of the second comes round late, as one does
-/// that has much to do; that of the first does if it is the same. Returns what was spent beyond the
+/// Two tenants want more than the device has. The core of the second comes round late, like a busy
+/// core; so does the core of the first if it is the same. Returns the tokens spent beyond the
 /// device's rate.
 fn excess(mut world: World) -> Tokens {
     let late = world.threads.len() - 1;
@@ -20,7 +20,7 @@ fn excess(mut world: World) -> Tokens {
     world.spent_by(0) + world.spent_by(1) - RATE.over(world.now.since(start))
 }
 
-/// Tokens that are spent ahead of time: overdrafts, and what a round generates.
+/// Tokens spent ahead of time: overdrafts, and one round's tokens.
 fn ahead() -> Tokens {
     Tokens::whole(2 * NEG_LIMIT_TOKENS) + WRITE + WRITE + RATE.over(ROUND)
 }
@@ -31,7 +31,7 @@ fn what_is_reserved_on_a_thread_is_not_lent_as_well() {
     assert!(excess <= ahead(), "{excess} too much");
 }
 
-/// Neither is what a tenant on another thread draws later.
+/// A reservation drawn later by a tenant on another thread is not lent in addition.
 #[test]
 fn what_is_reserved_on_another_thread_is_not_lent_as_well() {
     let excess = excess(World::new(2, &[critical(210_000), critical(210_000)]));
@@ -41,8 +41,8 @@ fn what_is_reserved_on_another_thread_is_not_lent_as_well() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// On any number of threads, each of which comes round before a device ceases to generate for
-    /// it: nothing is forgiven where no more is promised than the device has.
+    /// For any number of threads, each with rounds before generation for the device stops: no debt
+    /// is written off if reservations do not exceed the rate.
     #[test]
     fn no_more_is_spent_than_is_generated(
         threads in 1usize..4,
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// A thread that has spent more than its total can hold spends on.
+/// A thread whose total of spent tokens has saturated continues to report its load.
 #[test]
 fn the_load_of_a_device_is_known_however_much_was_spent() {
     let mut world = World::new(1, &[best_effort(100)]);

@@ -1,8 +1,9 @@
-//! Rounds of a thread that fall into a round of another one.
+//! Rounds of a thread during a round of another thread.
 
 use super::*;
 
-/// A share that a thread had not claimed, as it was shared out within its round, went to others.
+/// A share distributed during a thread's round, before the thread could claim it, must not go to
+/// other tenants.
 #[test]
 fn a_share_does_not_depend_on_the_length_of_rounds() {
     for often in 1..=4 {

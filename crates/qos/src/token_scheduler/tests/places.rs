@@ -1,9 +1,9 @@
-//! The places of tenants and of requests that wait: given out, left from anywhere, and used again.
+//! The places of tenants and of queued requests: assigned, freed in any order, and reused.
 
 use super::*;
 
-/// The ancestor gave slot 0 to a thread that came when all were taken, and to one that came after
-/// another left.
+/// Slot 0 must not be given to a thread that joins when all slots are in use, nor to one that joins
+/// after another thread has left.
 #[test]
 fn slot_zero_is_not_reused_while_somebody_means_it() {
     let pool = pool();
@@ -25,7 +25,7 @@ fn slot_zero_is_not_reused_while_somebody_means_it() {
     let mut left = Vec::new();
     thread.detach(again, &mut |item| left.push(item));
     assert_eq!(left, [7]);
-    // Now the place is free; the key of the one that left does not find the next.
+    // Now the place is free; the key of the detached tenant does not find its successor.
     let next = thread.attach(&account(10, best_effort(1)));
     assert!(!keys.contains(&next));
     assert_eq!(
@@ -82,7 +82,7 @@ fn what_is_given_up_is_taken_out_and_costs_nothing() {
     }
     assert_eq!(released, [1, 2, 4, 5, 7, 8], "in order");
     assert_eq!(thread.totals().spent, Tokens::whole(60));
-    // The last one that waits: nothing is left to look at.
+    // The last queued request: the queue is then empty.
     thread.enqueue(key, PricedOperation::Write, 1, 42).unwrap();
     thread.withdraw(key, |_| true, &mut |item| taken.push(item));
     thread.round(now, &mut |item, _| released.push(item));
@@ -112,7 +112,7 @@ fn one_request_is_taken_out_wherever_it_is_and_its_place_serves_again() {
     let mut left = Vec::new();
     thread.drain(key, &mut |item| left.push(item));
     assert_eq!(left, [1, 3, 5, 6, 7]);
-    // The only one that waits: nothing is left to look at, and the next one is seen.
+    // The only queued request: the queue is then empty, and the next request is seen.
     ask(&mut thread, 9).unwrap();
     assert_eq!(thread.remove(key, |_| true), Some(9));
     thread.round(Time(1), &mut |_, _| panic!("nothing waits"));

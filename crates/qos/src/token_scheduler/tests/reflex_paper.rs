@@ -18,7 +18,7 @@ fn a_tenant_at_its_limit_waits_though_nobody_else_asks() {
         (world.spent_by(0), world.accounts[0].limited_rounds())
     };
     let (spent, limited) = released(TokenPoolRules::reflex_paper());
-    // 50 on credit, and what it earns in 25 µs: 2.5 tokens, of which a request takes the last part.
+    // 50 on credit, and 2.5 tokens earned in 25 µs, of which a request takes the last part.
     assert_eq!(spent, Tokens::whole(53));
     assert_eq!(limited, 2);
     let (lent, limited) = released(no_advance());
@@ -32,7 +32,7 @@ fn it_saves_what_it_received_in_three_rounds_as_they_were() {
         let mut world = World::under(rules, 1, &[critical(100_000), best_effort(100)]);
         world.enqueue(0, 0, PricedOperation::Read, 1);
         let mut most = Tokens::ZERO;
-        // Rounds of 10 µs, though 25 would do, in each of which it earns one token.
+        // Rounds of 10 µs instead of the possible 25 µs, in each of which it earns one token.
         for _ in 0..20 {
             world.fill(0, 1, PricedOperation::Read, 64);
             world.round(0);
@@ -56,7 +56,7 @@ fn nothing_is_in_the_bucket_after_a_round_of_all_threads() {
         world.pass(ROUND);
         assert_eq!(world.pool.unclaimed(), Tokens::ZERO);
     }
-    // A debt, as of a thread that came late, is forgotten.
+    // A debt, as after a late thread, is written off.
     world.pool.give(-Tokens::whole(500));
     world.enqueue(0, 0, PricedOperation::Read, 1);
     world.round(0);

@@ -1,10 +1,10 @@
-//! A latency-critical tenant that falls silent on one thread of several.
+//! A latency-critical tenant that stops sending requests on one of several threads.
 
 use super::*;
 use crate::limits::SILENCE;
 
 impl World {
-    /// Lets time pass in which threads come round at their deadlines. Returns the number of rounds.
+    /// Advances time; threads run rounds at their deadlines. Returns the number of rounds.
     pub(super) fn idle(&mut self, span: Nanos) -> u32 {
         let end = self.now + span;
         let mut rounds = 0;
@@ -23,7 +23,7 @@ impl World {
     }
 }
 
-/// A request on one thread, and from then on the other one has all that the tenant asks for.
+/// After one request here, the other thread has the tenant's whole demand.
 #[test]
 fn a_thread_without_requests_does_not_count() {
     let mut world = World::new(2, &[critical(100_000)]);
@@ -38,7 +38,7 @@ fn a_thread_without_requests_does_not_count() {
     assert!(rounds >= 1_000, "{rounds}");
     assert_eq!(world.accounts[0].threads(), 1);
     assert!(world.pay_at_once(1, 0, PricedOperation::Read, 1));
-    // And when it falls silent there as well, its clock stops.
+    // When it becomes idle there as well, its clock stops.
     world.idle(SILENCE + SILENCE);
     world.idle(Nanos::from_secs(1));
     let before = world.accounts[0].balance();
@@ -47,7 +47,7 @@ fn a_thread_without_requests_does_not_count() {
     assert_eq!(world.accounts[0].balance(), before - Tokens::whole(1));
 }
 
-/// A thread that the tenant uses seldom keeps its part beside one that it floods.
+/// A thread with few requests of the tenant keeps its part against a thread with many.
 #[test]
 fn a_thread_with_few_requests_has_its_part() {
     let mut world = World::new(2, &[critical(100_000), best_effort(100)]);
@@ -69,7 +69,7 @@ fn a_thread_with_few_requests_has_its_part() {
     assert!(late <= 10, "{late} of 975 waited");
 }
 
-/// However deep it is in debt, a core that has nothing else to do looks at it a few times only.
+/// With any debt, a core without other work visits it only a few times.
 #[test]
 fn an_idle_core_sleeps_in_the_end() {
     for rate in [1, 1_000, 100_000] {
@@ -88,8 +88,8 @@ fn an_idle_core_sleeps_in_the_end() {
     }
 }
 
-/// A tenant that is stopped by its part of the rate goes on when that has grown, and the core need
-/// not look before.
+/// A tenant stopped by its part of the rate continues when the part has grown, and the core need
+/// not visit it before.
 #[test]
 fn a_core_does_not_look_at_a_part_that_is_spent_without_end() {
     let mut world = World::new(2, &[critical(4_000), best_effort(100)]);
