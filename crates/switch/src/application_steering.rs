@@ -1,17 +1,12 @@
-//! Application steering: selects the core of each thread. `[blk-switch §3.3, Algorithm 2]`
+//! Application steering: the core on which a thread runs. `[blk-switch §3.3, Algorithm 2]`
 //!
-//! For persistent load; request steering handles bursts. In every period, `Latency` threads gather
-//! on cores with a small `Latency` load, then `Throughput` threads move to cores with less
-//! `Latency` load. One [`ApplicationSteering`] per process and side: for application threads that
-//! opted in on the host, and for threads that serve connections on the target. It only decides the
-//! moves; the caller executes them. Invariant: it never moves a thread pinned by its user, or to a
-//! core outside the thread's set.
-//!
-//! # Stale numbers
-//!
-//! In the paper, every thread decides for itself from averages of the previous period, so several
-//! threads can move to the same core; later periods repair that. Here one step decides for all
-//! threads, and updates its copy of the loads after each move.
+//! Handles persistent load, for which per-request steering is too short-sighted. Every period,
+//! threads of `Latency` gather on cores with a small but non-zero `Latency` load; then threads of
+//! `Throughput` move to cores with less `Latency` load. One [`ApplicationSteering`] per process and
+//! side steers opted-in application threads (host) or connection threads (target). It only decides
+//! moves; the caller executes and undoes them. In the paper threads decide independently and
+//! several may move to the same core; here one step decides for all, and each move updates its copy
+//! of the loads. Invariant: never moves a user-pinned thread, or any thread outside its core set.
 
 use crate::class::{Class, PerClass, Placement};
 use crate::cpuset::CoreSet;
@@ -22,70 +17,70 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// A thread that may be steered.
+/// A thread that can be steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteeredThread {
-    /// The caller's name for it.
+    /// The caller's identifier of the thread.
     pub id: u64,
     /// Class of most of its requests.
     pub class: Class,
-    /// Core on which it runs now.
+    /// Its current core.
     pub core: CoreId,
     /// Cores on which it may run.
     pub allowed: CoreSet,
-    /// Its user chose its core: it never moves.
+    /// The user pinned it to its core: it never moves.
     pub pinned_by_user: bool,
-    /// Its own part of its core's load in bytes (a moving average like the core's). A thread
-    /// without load stays where it is.
+    /// Its share of its core's load in bytes, a moving average like the core's. A thread without
+    /// load does not move.
     pub load_bytes: u64,
 }
 
-/// A thread is to run elsewhere.
+/// A move of a thread to another core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
     /// The thread.
     pub id: u64,
-    /// Core on which it ran.
+    /// The core that it leaves.
     pub from: CoreId,
-    /// Core on which it is to run.
+    /// The core that it moves to.
     pub to: CoreId,
 }
 
-/// The condition under which a gathering thread finds another core good enough to go there. (A
-/// spreading one goes where `L_c` *and* `T_c` are less than at home, in either case.)
+/// The condition for a gathering thread to move to another core. A spreading thread always requires
+/// that both `L_c` and `T_c` are less than on its own core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hysteresis {
-    /// The paper's: when `L_c + T_c` is less there. It takes its load along, so two cores with
-    /// nearly the same load can throw it back and forth for ever.
+    /// The paper's condition: `L_c + T_c` is less there. The thread takes its load along, so two
+    /// cores with nearly the same load can exchange it for ever.
     Paper,
-    /// The paper's, and `T_c` must be less there as well: a thread moves to get away from
-    /// `Throughput` work, not to even out what gathers. (The authors' code moves no thread from a
-    /// core without such work, for the same end.) From a core with L* or more it also moves where
-    /// `L_c + T_c` stays less with its own load on top.
+    /// The paper's condition, and `T_c` must also be less there: a thread moves to avoid
+    /// `Throughput` work, not to balance gathering load. (The authors' code has the same aim: it
+    /// moves no thread from a core without such work.) From a core with L* or more, a thread also
+    /// moves if `L_c + T_c` remains less with its own load added.
     Settled,
 }
 
 /// Parameters of application steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ApplicationSteeringRules {
-    /// False to move no thread.
+    /// False: no thread is moved.
     pub enabled: bool,
-    /// Time between two steps.
+    /// Interval between steps.
     pub period: Nanos,
-    /// L*: with this much `Latency` load in bytes a core takes no more threads that gather.
+    /// L*: a core with this `Latency` load, in bytes, accepts no more gathering threads.
     pub latency_load_max_bytes: u64,
-    /// Improvement that a move must bring.
+    /// Improvement required for a move.
     pub hysteresis: Hysteresis,
 }
 
 /// Counters of application steering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationSteeringCounters {
-    /// Steps. Each steers every class.
+    /// Steps; each steers every class.
     pub steps: u64,
     /// Threads moved, by class.
     pub moved: PerClass<u64>,
-    /// Classes, summed over steps, that had more threads to move than a step may.
+    /// Class steps that had more threads to move than the limit of one step.
     pub cut_short: u64,
 }
 
@@ -134,8 +129,8 @@ impl View {
 pub struct ApplicationSteering {
     rules: ApplicationSteeringRules,
     next: Time,
-    /// Start of the class's next step among the threads: after the last one that moved, where a
-    /// step was cut short.
+    /// Per class, the index of the thread at which the next step starts: after the last moved one
+    /// if a step hit its limit.
     begin: PerClass<usize>,
     view: Vec<View>,
     moves: Vec<Move>,
@@ -143,7 +138,7 @@ pub struct ApplicationSteering {
 }
 
 impl ApplicationSteering {
-    /// Steering that has not looked yet: its first step is due at once.
+    /// Creates the steering; its first step is due at once.
     #[must_use]
     pub fn new(rules: ApplicationSteeringRules) -> Self {
         Self {
@@ -156,7 +151,7 @@ impl ApplicationSteering {
         }
     }
 
-    /// Returns the time at which the next step is due; [`Time::NEVER`] while it is off.
+    /// Returns the time of the next step; [`Time::NEVER`] while steering is off.
     #[must_use]
     pub const fn next(&self) -> Time {
         if self.rules.enabled {
@@ -166,12 +161,12 @@ impl ApplicationSteering {
         }
     }
 
-    /// The moves of one step, at most [`MOVES_PER_STEP_MAX`] of each class; none before the step is
-    /// due.
+    /// Returns the moves of one step, at most [`MOVES_PER_STEP_MAX`] per class; none before the
+    /// step is due.
     ///
-    /// `loads` are the average loads of the cores by their number, per class, in bytes: what the
-    /// core's egresses have outstanding (on the target: what the queues that it serves request).
-    /// Cores beyond its end, or beyond [`CORES_MAX`], are not considered.
+    /// `loads` are the average loads of the cores, indexed by core, per class, in bytes: the bytes
+    /// outstanding in the core's egresses (on the target: requested by the queues it serves). Cores
+    /// beyond the end of `loads`, or beyond [`CORES_MAX`], are ignored.
     pub fn step(
         &mut self,
         now: Time,
@@ -192,7 +187,7 @@ impl ApplicationSteering {
         &self.moves
     }
 
-    /// Other rules, from the next step on.
+    /// Sets new rules from the next step on.
     pub fn reconfigure(&mut self, rules: ApplicationSteeringRules) {
         self.rules = rules;
         self.next = Time::ZERO;
@@ -229,7 +224,7 @@ impl ApplicationSteering {
         }
     }
 
-    /// The core where a thread is better off, if there is one.
+    /// Returns a better core for the thread, or `None`.
     fn better_core(&self, thread: &SteeredThread) -> Option<usize> {
         let home = usize::try_from(thread.core.0).ok()?;
         let here = *self.view.get(home)?;
@@ -239,7 +234,7 @@ impl ApplicationSteering {
         }
     }
 
-    /// The other cores where a thread may run.
+    /// Returns the other cores on which a thread may run.
     fn allowed(&self, thread: &SteeredThread) -> impl Iterator<Item = (usize, View)> {
         let numbered = (0_u32..)
             .map(CoreId)
@@ -249,8 +244,9 @@ impl ApplicationSteering {
             .map(|(_, place)| place)
     }
 
-    /// Algorithm 2, L-apps: of the cores with `0 < L_c < L*` the one with the least `L_c + T_c`.
-    /// Home is one of them if it qualifies, and wins a draw; among others the lowest number does.
+    /// Algorithm 2, L-apps: of the cores with `0 < L_c < L*`, the one with the least `L_c + T_c`.
+    /// The home core is a candidate if it qualifies, and wins a tie; among other cores the lowest
+    /// number wins.
     fn gather(&self, thread: &SteeredThread, home: usize, here: View) -> Option<usize> {
         let qualifies =
             |view: View| view.gathering > 0 && view.gathering < self.rules.latency_load_max_bytes;
@@ -270,8 +266,8 @@ impl ApplicationSteering {
         better.then_some(core)
     }
 
-    /// Algorithm 2, T-apps: of the cores with `L_c` below home's the one with the least `T_c`, if
-    /// that is below home's, too. The lowest number wins a draw.
+    /// Algorithm 2, T-apps: of the cores with `L_c` below home's, the one with the least `T_c`, if
+    /// that is also below home's. The lowest number wins a tie.
     fn spread(&self, thread: &SteeredThread, here: View) -> Option<usize> {
         self.allowed(thread)
             .filter(|(_, view)| view.gathering < here.gathering)
@@ -280,7 +276,7 @@ impl ApplicationSteering {
             .map(|(core, _)| core)
     }
 
-    /// Records a move, and what it does to the loads.
+    /// Records a move and updates the loads.
     fn apply(&mut self, thread: &SteeredThread, to: usize) {
         let (Ok(from), Ok(number)) = (usize::try_from(thread.core.0), u32::try_from(to)) else {
             return;

@@ -1,26 +1,27 @@
-//! The caravan: the requests or responses sent by one system call. `[i10 §2.3]`
+//! The caravan: the requests (or responses) that leave in one send. `[i10 §2.3]`
 //!
-//! Two limits have the same type: the size for which the *doorbell* waits ([`CaravanLimits`] in its
-//! [`Mode`](crate::doorbell::Mode)), and the size limit of *one send* of an egress
-//! ([`Caravan::accepts`]). A request larger than all limits is sent alone.
+//! The type serves two separate purposes. The *doorbell* waits for a [`Caravan`] that reaches the
+//! [`CaravanLimits`] of its [`Mode`](crate::doorbell::Mode). An egress limits *one send* with the
+//! same type but its own limits ([`Caravan::accepts`]). Owned by an egress and its doorbell.
+//! Invariant: never cut to nothing; a request larger than every limit is sent alone.
 
 use crate::limits::{
     CARAVAN_BYTES_MAX, CARAVAN_IOVECS_MAX, CARAVAN_REQUESTS_MAX, CARAVAN_SIZE_BUCKETS,
 };
 
-/// Limits of a caravan; it is full when the first one is reached.
+/// Limits of a caravan; it is full when it reaches the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaravanLimits {
-    /// Requests or responses, at least 1: the aggregation size of i10.
+    /// Requests (or responses); at least 1. i10's aggregation size.
     pub requests: u32,
-    /// Bytes including headers, at least 1.
+    /// Bytes, including headers; at least 1.
     pub bytes: u64,
     /// Segments (`iovec`s), at least 1.
     pub iovecs: u32,
 }
 
 impl CaravanLimits {
-    /// Returns these limits times `factor`, up to the maximum of a caravan.
+    /// Returns these limits times `factor`, up to the maximum of any caravan.
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         Self {
@@ -48,7 +49,7 @@ pub enum Full {
     Iovecs,
 }
 
-/// The size of a caravan, or of requests that wait for one.
+/// The size of a caravan, or of the waiting requests that will form one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caravan {
     /// Requests.
@@ -60,14 +61,14 @@ pub struct Caravan {
 }
 
 impl Caravan {
-    /// An empty caravan.
+    /// The empty caravan.
     pub const EMPTY: Self = Self {
         requests: 0,
         bytes: 0,
         iovecs: 0,
     };
 
-    /// Returns true if it has no requests.
+    /// Returns true if there is no request.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
@@ -82,7 +83,7 @@ impl Caravan {
         self.iovecs = self.iovecs.saturating_add(iovecs);
     }
 
-    /// Subtracts `other`, saturating at zero.
+    /// Returns the size without `other` (saturating at 0).
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
@@ -93,7 +94,7 @@ impl Caravan {
         }
     }
 
-    /// The first reached limit, in the order requests, bytes, segments; `None` if below all.
+    /// Returns the first limit reached, if any: requests before bytes before segments.
     #[inline]
     #[must_use]
     pub const fn full(self, limits: &CaravanLimits) -> Option<Full> {
@@ -108,7 +109,7 @@ impl Caravan {
         }
     }
 
-    /// Returns true if one more request fits. The first one always does.
+    /// Returns true if one more request fits in the same send. The first one always does.
     #[inline]
     #[must_use]
     pub const fn accepts(self, bytes: u32, iovecs: u32, limits: &CaravanLimits) -> bool {
@@ -119,20 +120,21 @@ impl Caravan {
     }
 }
 
-/// Histogram of caravans by number of requests, in powers of two.
+/// Numbers of caravans by their number of requests, in powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeHistogram {
     buckets: [u64; CARAVAN_SIZE_BUCKETS],
 }
 
 impl SizeHistogram {
-    /// A histogram with these counts, in the order of [`buckets`](Self::buckets).
+    /// Creates a histogram from counts in the order of [`buckets`](Self::buckets).
     #[must_use]
     pub const fn of(buckets: [u64; CARAVAN_SIZE_BUCKETS]) -> Self {
         Self { buckets }
     }
 
-    /// Returns the upper bound of a bucket in requests; `None` for the last bucket.
+    /// Returns the largest number of requests in a bucket; `None` for the last bucket, which is
+    /// unbounded.
     #[must_use]
     pub const fn bound(bucket: usize) -> Option<u64> {
         if bucket + 1 < CARAVAN_SIZE_BUCKETS {
@@ -142,7 +144,7 @@ impl SizeHistogram {
         }
     }
 
-    /// Counts a sent caravan of `requests` requests; 0 is ignored.
+    /// Counts a sent caravan of `requests` requests; 0 counts nothing.
     #[inline]
     pub fn record(&mut self, requests: u32) {
         if let Some(power) = requests.checked_ilog2() {
@@ -151,8 +153,8 @@ impl SizeHistogram {
         }
     }
 
-    /// Counts by size: element `n` for `2^n ..= 2^(n+1) - 1` requests, the last one for `2^n` and
-    /// more.
+    /// Caravans by size: element `n` counts those with `2^n ..= 2^(n+1) - 1` requests, the last one
+    /// those with `2^n` or more.
     #[must_use]
     pub const fn buckets(&self) -> &[u64; CARAVAN_SIZE_BUCKETS] {
         &self.buckets

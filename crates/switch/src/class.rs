@@ -1,52 +1,52 @@
-//! The class of a request: latency or throughput.
+//! The class of a request: its goal, and how the switch may therefore treat it.
 //!
-//! All class-dependent behaviour is in one table ([`Properties`]), without a `match` elsewhere. A
-//! value per class is a [`PerClass`]. The application, its tenant, or the lane determines the class
-//! of a request, never the switch.
+//! Everything that depends on the class is in one table ([`Properties`]): a new class is a new line
+//! there, without a `match` elsewhere. A value per class is stored in a [`PerClass`]. Used by every
+//! module that orders, holds or moves requests. Invariant: this module never assigns a class; the
+//! application, its tenant or the lane does.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 
-/// The class of a request. `[blk-switch §3.1]`
-///
-/// The order of the variants is the order of service.
+/// The class of a request, in service order. `[blk-switch §3.1]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// Latency: small requests, few in flight (L-app of the papers).
+    /// Low latency: small requests, few in flight (the papers' L-app).
     Latency = 0,
-    /// Throughput: tolerates waiting (T-app of the papers).
+    /// High throughput: tolerates waiting (the papers' T-app).
     Throughput = 1,
 }
 
 /// The placement of a class's threads by application steering. `[blk-switch §3.3]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Gather on few cores while their load is small.
+    /// Together on few cores, while their load there is small.
     Gather,
-    /// Spread evenly over the other cores.
+    /// Away from gathering threads, evenly over the other cores.
     Spread,
 }
 
-/// Properties of a class: one row of the table.
+/// Properties of a class: how the switch may treat its requests. One line of the table per class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Name in configuration and options.
+    /// Name in text form.
     pub name: &'static str,
-    /// Letter in the papers; accepted as the name.
+    /// Letter used by the papers; accepted wherever the name is.
     pub letter: &'static str,
-    /// A doorbell may delay its requests.
+    /// A doorbell may hold its requests.
     pub may_wait: bool,
     /// Request steering may send its requests through another core.
     pub steered: bool,
     /// Placement of its threads by application steering.
     pub placement: Placement,
-    /// Order of service: 0 first. Equal to the class's index.
+    /// Rank in service order: 0 is first. Equal to the class's index.
     pub rank: u8,
-    /// Value of a lane of this class in bits 1:0 of CATTR. `[NVMe Base 2.0 §6.3]`
+    /// Value of CATTR bits 1:0 for a lane of this class. `[NVMe Base 2.0 §6.3]`
     pub wire_priority: u8,
-    /// The Linux I/O priority class that maps to it (`IOPRIO_CLASS_*`); `None` for the default.
+    /// The corresponding Linux I/O priority class (`IOPRIO_CLASS_*`); `None` if only the default
+    /// maps to this class.
     pub io_priority_class: Option<u8>,
 }
 
@@ -74,8 +74,8 @@ const PROPERTIES: [Properties; Class::COUNT] = [
     },
 ];
 
-/// The class by CATTR bits 1:0: 00 urgent and 01 high are `Latency`, 10 medium and 11 low are
-/// `Throughput`. This host sends only 00 and 11.
+/// The class of each value of CATTR bits 1:0: 00 urgent, 01 high, 10 medium, 11 low. This host
+/// sends only 00 and 11; for other hosts, the upper half is `Latency`.
 const OF_WIRE_PRIORITY: [Class; 4] = [
     Class::Latency,
     Class::Latency,
@@ -87,28 +87,29 @@ impl Class {
     /// Number of classes.
     pub const COUNT: usize = 2;
 
-    /// All classes, in the order of service.
+    /// All classes, in service order.
     pub const ALL: [Self; Self::COUNT] = [Self::Latency, Self::Throughput];
 
-    /// Default class of requests.
+    /// Class of a request without an assigned class: no request has priority by default.
     pub const DEFAULT: Self = Self::Throughput;
 
-    /// Its index `0..COUNT`, in the order of service.
+    /// Index into a dense table: `0..COUNT`, in service order.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its line of the table.
+    /// The properties of the class.
     #[inline]
     #[must_use]
     pub const fn properties(self) -> &'static Properties {
         &PROPERTIES[self.index()]
     }
 
-    /// The class of a thread's I/O priority as returned by `ioprio_get`: real-time (1 in bits
-    /// 15:13) is `Latency`, everything else `Throughput`. `[blk-switch §3, ionice]`
+    /// Returns the class for a thread's I/O priority from `ioprio_get`: real-time (1 in bits 15:13)
+    /// is `Latency`, every other value, including unknown ones, is `Throughput`. `[blk-switch §3,
+    /// ionice]`
     #[must_use]
     pub fn from_io_priority(value: u16) -> Self {
         const CLASS_SHIFT: u32 = 13;
@@ -119,15 +120,16 @@ impl Class {
             .unwrap_or(Self::DEFAULT)
     }
 
-    /// Returns the class of a lane by the CATTR of its Connect command. Only bits 1:0 count: 00
+    /// Returns the class of a lane from the CATTR of its Connect command. Only bits 1:0 count: 00
     /// (urgent) and 01 (high) are `Latency`, 10 (medium) and 11 (low) are `Throughput`. Ordinary
-    /// hosts leave 00, so ask only where both ends announced the extension. `[NVMe Base 2.0 §6.3]`
+    /// hosts send 00, so call this only if both ends announced the extension. `[NVMe Base 2.0
+    /// §6.3]`
     #[must_use]
     pub const fn from_connect_attributes(cattr: u8) -> Self {
         OF_WIRE_PRIORITY[(cattr & 0b11) as usize]
     }
 
-    /// Returns bits 1:0 of CATTR for a lane of this class; the other bits are zero.
+    /// Returns CATTR bits 1:0 for a lane of this class; the other bits are zero.
     #[must_use]
     pub const fn wire_priority(self) -> u8 {
         self.properties().wire_priority
@@ -140,18 +142,18 @@ impl fmt::Display for Class {
     }
 }
 
-/// An unknown class.
+/// The word is not a class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is no class: say `latency` (or `L`), or `throughput` (or `T`)")]
 pub struct ClassError {
-    /// The word, at most its first 32 characters.
+    /// The word, cut to its first 32 characters.
     pub word: String,
 }
 
 impl FromStr for Class {
     type Err = ClassError;
 
-    /// Accepts names and letters, case-insensitively.
+    /// Parses a name or letter of the table, case-insensitive.
     fn from_str(word: &str) -> Result<Self, ClassError> {
         let named = |class: &Self| {
             let Properties { name, letter, .. } = class.properties();
@@ -168,24 +170,24 @@ impl FromStr for Class {
 pub struct PerClass<T>([T; Class::COUNT]);
 
 impl<T> PerClass<T> {
-    /// Creates it from values in the order of [`Class::ALL`].
+    /// Creates a value per class, in the order of [`Class::ALL`].
     #[must_use]
     pub const fn of(values: [T; Class::COUNT]) -> Self {
         Self(values)
     }
 
-    /// Creates it from a function of the class.
+    /// Creates a value per class by calling `make` for each.
     #[must_use]
     pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
         Self(std::array::from_fn(|index| make(Class::ALL[index])))
     }
 
-    /// Classes and values, in the order of service.
+    /// Iterates over classes and values, in service order.
     pub fn iter(&self) -> impl Iterator<Item = (Class, &T)> {
         Class::ALL.into_iter().zip(self.0.iter())
     }
 
-    /// The same, mutable.
+    /// Iterates over classes and mutable values, in service order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Class, &mut T)> {
         Class::ALL.into_iter().zip(self.0.iter_mut())
     }
@@ -212,7 +214,7 @@ impl<T> IndexMut<Class> for PerClass<T> {
     }
 }
 
-// The table is in the order of service, and what we say on the wire means the same coming back.
+// The table is in service order, and each class survives encoding to CATTR and decoding.
 const _: () = {
     let mut index = 0;
     while index < Class::COUNT {

@@ -1,20 +1,13 @@
-//! Prioritised processing: the class that a core serves next, and the quantum. `[blk-switch §3.1]`
+//! Prioritised processing: which class a core serves next, and how many bytes. `[blk-switch §3.1]`
 //!
-//! Strict priority with quanta: the first class is always served first; a later class gets at most
-//! one quantum (one caravan) before the first class is checked again. One [`ClassScheduler`] per
-//! core and direction: the core's loop calls [`ClassScheduler::next`], serves the grant, calls
-//! [`ClassScheduler::served`], and repeats until nothing waits. Invariants: a later class is served
-//! before a waiting earlier class only to meet its floor; a class with a floor never falls short of
-//! it by more than a quantum.
-//!
-//! # The floor
-//!
-//! Strict priority would starve `Throughput` under continuous `Latency` load. A floor guarantees a
-//! waiting class a share of all service, in bytes or time. Its debt grows by the floor's share of
-//! the service of other classes while it waits, and shrinks by its own service. When the debt
-//! reaches that of one window, the class gets a quantum; an excess is deducted from the next one. A
-//! class that does not wait accumulates no debt. Rejected: counting shares per window of the clock,
-//! which forgets at every boundary.
+//! Strict order with quanta: the first class is served to exhaustion; later classes get at most a
+//! quantum (one caravan, which bounds the delay of an arriving `Latency` request) before the first
+//! class is checked again. One [`ClassScheduler`] per core and direction, owned by its loop, which
+//! calls [`ClassScheduler::next`], serves the grant, and calls [`ClassScheduler::served`]. A floor
+//! prevents starvation: a waiting class gets a minimum share of the bytes or time. Debts are exact,
+//! in thousandths of the unit, and not reset per window. A class that does not wait is owed
+//! nothing. Invariant: no service out of order except for a floor's debt; a debt exceeds its window
+//! by at most one quantum.
 
 use crate::class::{Class, PerClass};
 use base::{Nanos, Time};
@@ -22,85 +15,82 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// The order in which the classes are served.
+/// Service order of the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Classes in the order of [`Class::ALL`]: a later one is served while the earlier ones have no
-    /// work.
+    /// In the order of [`Class::ALL`]: a class is served only while all earlier ones have no work.
     Strict,
-    /// A quantum each in turn: no priority, for comparison.
+    /// One quantum per class in turn: no priority, for comparison.
     RoundRobin,
 }
 
-/// The quantity that a floor is a share of, and how much of it may be served before the floor
-/// holds.
+/// The unit of a floor, and how much may be served before a debt is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// A share of the bytes served.
+    /// Share of the bytes served.
     Bytes(u64),
-    /// A share of the time that serving took.
+    /// Share of the service time.
     Time(Nanos),
 }
 
 /// Parameters of a class scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClassSchedulerRules {
-    /// The order of service.
+    /// Service order.
     pub order: Order,
-    /// Bytes that a class is granted at a time while another waits; at least 1.
+    /// Maximum bytes granted to a class at a time while another one waits; at least 1.
     pub quantum_bytes: u64,
-    /// Floor of each class while it waits, in thousandths; 0 for none. The sum stays below 1,000.
+    /// Floor of each class while it waits, in thousandths; 0 for none. The sum is below 1,000.
     pub floor_permille: PerClass<u16>,
-    /// The quantity and the stretch of a floor.
+    /// Unit and window of a floor.
     pub window: Window,
 }
 
-/// The class to serve now.
+/// The class to serve now, and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceGrant {
     /// The class.
     pub class: Class,
-    /// Bytes to serve at most. A request that is larger than what is left of the grant is served
-    /// whole if it is the first one.
+    /// Maximum bytes to serve. A first request that is larger than the remaining grant is served
+    /// whole.
     pub bytes: u64,
-    /// Out of turn, because its floor owes it.
+    /// Out of order, to settle its floor's debt.
     pub by_floor: bool,
 }
 
 /// Counters of a class scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassSchedulerCounters {
-    /// Grants that were served, by class.
+    /// Served grants, by class.
     pub quanta: PerClass<u64>,
     /// Bytes served, by class.
     pub bytes: PerClass<u64>,
-    /// Times that a class had more to do when an earlier one took over, by the class that was
-    /// preempted.
+    /// Preemptions by an earlier class while a class still had work, by the preempted class.
     pub preemptions: PerClass<u64>,
-    /// Grants out of turn, by class.
+    /// Grants out of order, by class.
     pub floor_grants: PerClass<u64>,
 }
 
-/// The order of service on one core.
+/// The class scheduler of one core.
 #[derive(Clone, Debug)]
 pub struct ClassScheduler {
     rules: ClassSchedulerRules,
-    /// The grant that is being served, and since when.
+    /// The grant being served, and its start time.
     current: Option<(ServiceGrant, Time)>,
-    /// The class that was served last, if it had more.
+    /// The class served last, if it had more work.
     unfinished: Option<Class>,
-    /// Classes with waiting work, as of the last look.
+    /// Classes with waiting work at the last check.
     waits: PerClass<bool>,
-    /// Debt to each class by its floor: thousandths of a byte or of a nanosecond. Negative where a
-    /// quantum paid too much.
+    /// Debt to each class from its floor, in thousandths of a byte or nanosecond. Negative after a
+    /// quantum that overpaid.
     debt: PerClass<i64>,
-    /// Index of the class that is first asked, for [`Order::RoundRobin`].
+    /// Index of the class that is checked first in [`Order::RoundRobin`].
     turn: usize,
     counters: ClassSchedulerCounters,
 }
 
 impl ClassScheduler {
-    /// A core that has served nothing yet.
+    /// Creates the scheduler of an idle core.
     #[must_use]
     pub fn new(rules: ClassSchedulerRules) -> Self {
         Self {
@@ -114,17 +104,18 @@ impl ClassScheduler {
         }
     }
 
-    /// Returns the class to serve now, given the bytes that wait in each class; `None` if nothing
+    /// Returns the class to serve now, given the waiting bytes of each class; `None` if nothing
     /// waits.
     ///
-    /// The first class in strict order gets all that waits of it, or a quantum where another one
-    /// with a floor waits; later classes get a quantum at most, and so do all in round robin.
+    /// The first class in strict order is granted all its waiting bytes, or a quantum while another
+    /// class with a floor waits. Later classes, and all classes in round robin, get at most a
+    /// quantum.
     #[inline]
     pub fn next(&mut self, now: Time, backlog: &PerClass<u64>) -> Option<ServiceGrant> {
         for (class, &bytes) in backlog.iter() {
             self.waits[class] = bytes > 0;
             if bytes == 0 {
-                // It does not wait, so nothing is owed.
+                // A class that does not wait is owed nothing.
                 self.debt[class] = self.debt[class].min(0);
             }
         }
@@ -151,8 +142,8 @@ impl ClassScheduler {
         Some(grant)
     }
 
-    /// The last grant was served, with so many bytes: fewer than granted where a device or socket
-    /// was busy, more where the first request was larger. Without a grant nothing happens.
+    /// Ends the last grant after `bytes` bytes: fewer than granted if a device or socket was busy,
+    /// more if the first request was larger. Without a grant it does nothing.
     #[inline]
     pub fn served(&mut self, now: Time, bytes: u64) {
         let Some((grant, since)) = self.current.take() else {
@@ -171,7 +162,8 @@ impl ClassScheduler {
         self.account(class, units, grant.by_floor);
     }
 
-    /// Other rules, from the next grant on. Debts are forgotten: they were counted by other rules.
+    /// Sets new rules from the next grant on. Debts are reset, because they were counted under the
+    /// old rules.
     pub fn reconfigure(&mut self, rules: ClassSchedulerRules) {
         self.rules = rules;
         self.debt = PerClass::default();
@@ -189,7 +181,7 @@ impl ClassScheduler {
         &self.counters
     }
 
-    /// The class waits, and its floor has not been kept for a whole window.
+    /// Returns true if the class waits and its floor has been violated for a whole window.
     #[inline]
     fn is_owed(&self, class: Class) -> bool {
         let share = i64::from(self.rules.floor_permille[class]);
@@ -216,8 +208,8 @@ impl ClassScheduler {
             .find(|&class| self.waits[class])
     }
 
-    /// Returns the bytes that a class may be granted. The first class in strict order is served to
-    /// exhaustion, but asked again every quantum while a floor waits for its share.
+    /// Returns the maximum grant of a class in bytes. The first class in strict order is served to
+    /// exhaustion, but is rechecked every quantum while a class with a floor waits.
     #[inline]
     fn limit(&self, class: Class) -> u64 {
         let others_bound_it = Class::ALL.into_iter().any(|other| {
@@ -246,7 +238,7 @@ impl ClassScheduler {
             let debt = self.debt[other];
             self.debt[other] = if other == class {
                 let paid = debt.saturating_sub(units.saturating_mul(1000 - share));
-                // In turn it pays no more than what is owed: there is nothing to pay back later.
+                // Service in order pays at most the debt, so that nothing must be repaid later.
                 if by_floor {
                     paid
                 } else {

@@ -1,14 +1,12 @@
 //! Completion coalescing: when to notify an application of `Throughput` completions.
 //!
-//! Waking a thread costs more than a completion, so one wake-up for several completions saves CPU
-//! time, like interrupt coalescing in `[NVMe Base 2.0 §3.5]`. While `Latency` work is active on the
-//! core, `Throughput` completions are therefore notified in groups: when a quarter of the
-//! application's outstanding requests are complete, or the oldest completion has reached its limit.
-//! Applications with up to four outstanding requests are notified of each completion.
-//!
-//! One [`Coalescer`] per application and dataplane thread. Only the wake-up is delayed: an
-//! application that polls finds completions at once. Invariant: no delay of `Latency` completions,
-//! beyond the limit, or without further outstanding requests.
+//! Waking a thread, like an interrupt, costs more than the completion; it is shared as in `[NVMe
+//! Base 2.0 §3.5]`, by a threshold and a time (feature 08h). While `Latency` work is active, each
+//! wake-up of a `Throughput` application also delays the core's next `Latency` request. Completions
+//! are then held until a quarter of the outstanding requests is done, or the oldest reaches its
+//! bound; with four or fewer outstanding, each is notified. One [`Coalescer`] per application and
+//! dataplane thread. A polling application finds held completions, too. Invariant: never holds a
+//! completion that may not wait, beyond its bound, or with nothing outstanding.
 
 use crate::class::Class;
 use base::{Nanos, Time};
@@ -16,14 +14,14 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// Ratio of the requests under way to the held completions when a quarter of all is done.
+/// Ratio of outstanding requests to held completions when a quarter of all is done.
 const REST: u64 = 3;
 
-/// The completions of which one application was not notified.
+/// The held completions of one application.
 #[derive(Clone, Copy, Debug)]
 pub struct Coalescer {
     held: u32,
-    /// Time at which the oldest has been held for long enough; [`Time::NEVER`] where none is.
+    /// Time at which the oldest reaches its bound; [`Time::NEVER`] if none is held.
     until: Time,
 }
 
@@ -37,11 +35,10 @@ impl Default for Coalescer {
 }
 
 impl Coalescer {
-    /// A request of `class` has completed, and `under_way` of the application's have not. Returns
-    /// true if it is notified now, of this one and all that were held.
+    /// Adds a completion of `class`; `under_way` requests of the application are still outstanding.
+    /// Returns true if the application is to be notified now, of this and all held completions.
     ///
-    /// `most` is how long a completion may be held: zero where nothing is, such as where no
-    /// `Latency` work is active.
+    /// `most` is the maximum hold time: zero for no holding, such as without active `Latency` work.
     #[inline]
     pub fn completed(&mut self, now: Time, class: Class, under_way: u64, most: Nanos) -> bool {
         self.held += 1;
@@ -55,22 +52,22 @@ impl Coalescer {
             || self.is_due(now)
     }
 
-    /// Returns true if the oldest has been held for as long as it may.
+    /// Returns true if the oldest held completion has reached its bound.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Time) -> bool {
         now >= self.until
     }
 
-    /// Returns the time at which the oldest has been held for as long as it may; [`Time::NEVER`]
-    /// where nothing is held.
+    /// Returns the time at which the oldest held completion reaches its bound; [`Time::NEVER`] if
+    /// none is held.
     #[inline]
     #[must_use]
     pub const fn until(&self) -> Time {
         self.until
     }
 
-    /// Notes that the application was notified. Returns the number of completions that were held.
+    /// Records the notification. Returns the number of completions that were held.
     #[inline]
     pub fn notified(&mut self) -> u32 {
         std::mem::take(self).held

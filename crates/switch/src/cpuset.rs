@@ -1,6 +1,8 @@
-//! A set of cores.
+//! A set of cores, such as those on which a thread may run.
 //!
-//! A bit mask of [`CORES_MAX`] bits, without heap memory. Text form as in the kernel: `0-3,8`.
+//! One bit per core, up to [`CORES_MAX`], like the kernel's affinity masks; a value without
+//! pointers, so that a table of threads is one piece of memory. Text form as in the kernel:
+//! `0-3,8`.
 
 use crate::limits::CORES_MAX;
 use base::units::CoreId;
@@ -15,22 +17,22 @@ pub struct CoreSet {
     words: [u64; WORDS],
 }
 
-/// An invalid text of a core set.
+/// The text is not a set of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreSetError {
     /// The text is neither a number nor a range.
     #[error("{part:?} is neither a core nor a range: write cores as `0-3,8`")]
     NotACore {
-        /// The text that was found, at most its first 32 characters.
+        /// The invalid part, cut to its first 32 characters.
         part: String,
     },
-    /// A number beyond the largest mask.
+    /// A core number beyond the largest mask.
     #[error("core {core} is too high: the highest is {}", CORES_MAX - 1)]
     TooHigh {
-        /// The number.
+        /// The core number.
         core: u32,
     },
-    /// `8-3`.
+    /// A descending range, such as `8-3`.
     #[error("the range {first}-{last} is backwards: write `{last}-{first}`")]
     Backwards {
         /// Its first core.
@@ -53,7 +55,7 @@ impl CoreSet {
             .collect()
     }
 
-    /// Adds a core. Returns false if it is [`CORES_MAX`] or higher.
+    /// Adds a core; returns false and changes nothing if it is [`CORES_MAX`] or higher.
     pub fn insert(&mut self, core: CoreId) -> bool {
         place(core)
             .map(|(word, bit)| self.words[word] |= bit)
@@ -89,7 +91,7 @@ impl CoreSet {
         self.words == [0; WORDS]
     }
 
-    /// The cores in ascending order.
+    /// Iterates over the cores in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CoreId> + '_ {
         (0_u32..).zip(&self.words).flat_map(|(index, &word)| Bits {
             word,
@@ -98,7 +100,7 @@ impl CoreSet {
     }
 }
 
-/// Word and bit of a core.
+/// Word index and bit of a core.
 #[inline]
 fn place(core: CoreId) -> Option<(usize, u64)> {
     let index = usize::try_from(core.0).ok()?;
@@ -125,7 +127,7 @@ impl Iterator for Bits {
 }
 
 impl FromIterator<CoreId> for CoreSet {
-    /// Ignores cores from [`CORES_MAX`] on.
+    /// Ignores cores that are [`CORES_MAX`] or higher.
     fn from_iter<I: IntoIterator<Item = CoreId>>(cores: I) -> Self {
         let mut set = Self::EMPTY;
         for core in cores {
@@ -158,7 +160,7 @@ impl fmt::Display for CoreSet {
 impl FromStr for CoreSet {
     type Err = CoreSetError;
 
-    /// Comma-separated cores and ranges; the empty text is the empty set.
+    /// Parses cores and ranges separated by commas; the empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, CoreSetError> {
         let mut set = Self::EMPTY;
         for part in text.split(',').map(str::trim) {
@@ -178,7 +180,7 @@ impl FromStr for CoreSet {
     }
 }
 
-/// The number of a core, found in `part`.
+/// Parses the core number in `part`.
 fn core(part: &str, number: &str) -> Result<u32, CoreSetError> {
     let number = number.trim();
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -187,7 +189,7 @@ fn core(part: &str, number: &str) -> Result<u32, CoreSetError> {
             part: part.chars().take(32).collect(),
         });
     }
-    // All digits: whatever does not fit is too high, too.
+    // Only digits, so a number that does not fit is too high.
     let core = number.parse().unwrap_or(u32::MAX);
     if place(CoreId(core)).is_none() {
         return Err(CoreSetError::TooHigh { core });

@@ -1,9 +1,10 @@
-//! Load of an I/O queue of a target: outstanding bytes, and their moving average. `[blk-switch
-//! §3.3]`
+//! Demand of an I/O queue on its core, as seen by the target: outstanding bytes and their moving
+//! average. `[blk-switch §3.3]`
 //!
-//! Each receive with commands is a sample: outstanding bytes plus new bytes, so immediate
-//! completions (RAM devices) count too. The load of a core is the sum over its queues. Without
-//! commands the load is zero after [`LOAD_RESET`](crate::limits::LOAD_RESET).
+//! Owned by the queue's connection. Each receive with commands is a sample of the outstanding bytes
+//! plus those just received, so that commands completed at once from memory count as well. The
+//! core's load is the sum over its queues. Invariant: a load without commands expires after
+//! [`LOAD_RESET`](crate::limits::LOAD_RESET).
 
 use crate::load::ClassLoad;
 use base::{Nanos, Time};
@@ -11,15 +12,15 @@ use base::{Nanos, Time};
 /// Load of an I/O queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Demand {
-    /// Data bytes of outstanding commands.
+    /// Data bytes of commands that do not complete at once.
     pub outstanding: u64,
-    /// Data bytes of commands that completed at once, since the last sample.
+    /// Data bytes of commands completed at once since the last sample.
     pub answered: u64,
     load: ClassLoad,
 }
 
 impl Demand {
-    /// Takes a sample at the arrival of commands. Returns the load before and after, in bytes.
+    /// Samples on received commands. Returns the load before and after, in bytes.
     #[inline]
     pub fn sample(&mut self, now: Time) -> (u64, u64) {
         let before = self.load.last_bytes();
@@ -35,20 +36,19 @@ impl Demand {
         self.load.last_bytes()
     }
 
-    /// Returns true if the load has expired, because no commands arrived for
-    /// [`LOAD_RESET`](crate::limits::LOAD_RESET).
+    /// Returns true if no commands have arrived for so long that the load has expired.
     #[must_use]
     pub fn is_stale(&self, now: Time) -> bool {
         self.load.last_bytes() > 0 && self.load.bytes(now) == 0
     }
 
-    /// The load in bytes, if commands arrived in the last `span`.
+    /// The load in bytes if commands arrived within the last `span`; otherwise 0.
     #[must_use]
     pub fn load_within(&self, span: Nanos, now: Time) -> u64 {
         self.load.bytes_within(span, now)
     }
 
-    /// Resets the load. Returns the previous load.
+    /// Resets the load. Returns its last value.
     pub fn forget(&mut self) -> u64 {
         std::mem::take(&mut self.load).last_bytes()
     }

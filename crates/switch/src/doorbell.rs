@@ -1,29 +1,13 @@
-//! The doorbell: decides when a caravan is sent. `[i10 §2.4, §3]`
+//! The doorbell: the rule that decides when a caravan leaves. `[i10 §2.4, §3]`
 //!
-//! The same for host and target, requests and responses. A [`Doorbell`] belongs to one egress. It
-//! counts waiting requests and their age, and returns a [`Decision`] for every event. The caller
-//! keeps the requests, sets the timer, sends, and reports what was sent. Invariants: it never
-//! delays an urgent request, a request on an otherwise idle lane, or any request beyond the limit;
-//! changes of parameters lose nothing.
-//!
-//! `Ring` means *send before the end of this turn of the loop*, with later arrivals of the turn.
-//! After [`Reason::Urgent`] the egress sends at once; it may also send a full caravan at once.
-//!
-//! # The adaptive rule
-//!
-//! The doorbell of i10 delays a single request until a timer, so it suits only throughput work. The
-//! adaptive doorbell delays a request only if it expects a full caravan, which needs two
-//! conditions:
-//!
-//! - enough is *under way*: a request that is out brings, when it completes, the next one (of a
-//!   closed loop, or the answer to a command that the device has). With less under way than the
-//!   caravan lacks, waiting can not fill it. At depth 1 nothing is under way, ever;
-//! - it arrives *soon enough*: at the pace of late (a moving average of the gaps between arrivals
-//!   and of their bytes) what lacks arrives before the oldest one's bound is over.
-//!
-//! If the timer ends a delay, the estimated gap doubles, so that wrong delays do not repeat.
-//! Rejected: learning the best delay by trial (no measure of success is available), and a fixed
-//! delay at high load (the threshold depends on caravan and machine).
+//! One [`Doorbell`] per egress, on host and target. It answers every event with a [`Decision`]; the
+//! caller keeps the requests, sets the timer, sends, and reports what left. `Ring` means to send by
+//! the end of this turn; [`Reason::Urgent`] and full caravans may leave at once. i10's doorbell
+//! delays even a lone request by its timer. The adaptive one holds only if enough is outstanding to
+//! fill the caravan, and arrivals are fast enough on average to do so within the bound. A hold that
+//! the timer ends doubles the estimated gap, so that such mistakes become rare. Invariant: never
+//! holds a request that may not wait, or beyond its bound, or on a lane with nothing else
+//! outstanding; keeps track of held requests when a knob changes.
 
 use crate::caravan::{Caravan, CaravanLimits, Full, SizeHistogram};
 use crate::class::Class;
@@ -37,25 +21,24 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// The mode of a doorbell: the conditions under which it rings.
+/// The mode of a doorbell: when it rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Rings for every request: no batching at all.
+    /// Rings for every request: no batching.
     Immediate,
-    /// i10's rule: when a limit is reached, or `delay` after the first request, whatever else
-    /// happens. `[i10 §2.4]`
+    /// i10's rule: rings when a limit is reached, or `delay` after the first request. `[i10 §2.4]`
     Fixed {
-        /// The amount that rings early.
+        /// Size at which it rings before the delay has passed.
         fill: CaravanLimits,
-        /// Delay from the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at
+        /// Delay after the first request; [`Knobs`](crate::knobs::Knobs) validates that it is at
         /// least 25 µs.
         delay: Nanos,
     },
-    /// Holds only where the wait is likely to fill the caravan (see the module).
+    /// Holds only if the caravan is likely to fill in time (see the module).
     Adaptive {
-        /// The amount that is worth waiting for, and rings when it is there.
+        /// Caravan size that is worth waiting for; it rings on reaching it.
         fill: CaravanLimits,
-        /// The longest that a request is held.
+        /// Maximum time that a request is held.
         max_hold: Nanos,
     },
 }
@@ -67,13 +50,13 @@ impl Mode {
         delay: DOORBELL_DELAY,
     };
 
-    /// The default: i10's caravan, held for at most 50 µs, and only where that is likely to pay.
+    /// The default: i10's caravan, held for at most 50 µs, and only if it is likely to fill.
     pub const ADAPTIVE: Self = Self::Adaptive {
         fill: FILL,
         max_hold: DOORBELL_HOLD,
     };
 
-    /// The longest that a request may be held in this mode.
+    /// Maximum time that a request may be held in this mode.
     #[must_use]
     pub const fn bound(self) -> Nanos {
         match self {
@@ -83,7 +66,7 @@ impl Mode {
         }
     }
 
-    /// Returns the amount that rings early; one request where nothing is ever held.
+    /// Returns the size at which it rings early; one request if nothing is ever held.
     const fn fill(self) -> CaravanLimits {
         match self {
             Self::Immediate => CaravanLimits {
@@ -103,13 +86,13 @@ const FILL: CaravanLimits = CaravanLimits {
     iovecs: CARAVAN_IOVECS,
 };
 
-/// The urgency of a request: it may be held, or not.
+/// Whether a request may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Urgency {
-    /// The request may wait for others.
+    /// The request may be held.
     Patient,
-    /// The request may not wait: a class that does not, Flush, FUA, R2T and all other control. What
-    /// waits goes along. `[i10 §3, no-delay path]`
+    /// The request may not be held: its class does not wait, or it is a Flush, FUA, R2T or other
+    /// control PDU. Waiting requests leave with it. `[i10 §3, no-delay path]`
     Urgent,
 }
 
@@ -127,68 +110,68 @@ impl Urgency {
 }
 
 base::named! {
-    /// The reason for which a caravan left.
+    /// Why a caravan left.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Reason {
-        /// The caravan has as many requests as are worth waiting for.
+        /// The caravan has reached its request limit.
         RequestsFull = "requests_full",
-        /// The caravan has as many bytes as are worth waiting for.
+        /// The caravan has reached its byte limit.
         BytesFull = "bytes_full",
-        /// The caravan has as many segments as are worth waiting for.
+        /// The caravan has reached its segment limit.
         IovecsFull = "iovecs_full",
-        /// The oldest request has waited for as long as it may.
+        /// The oldest request has reached its bound.
         Timer = "timer",
-        /// A request came that may not wait.
+        /// A request arrived that may not be held.
         Urgent = "urgent",
-        /// The lane had nothing else under way.
+        /// The lane had nothing else outstanding.
         Idle = "idle",
-        /// The caravan was not likely to fill within the bound.
+        /// The caravan was unlikely to fill within the bound.
         Sparse = "sparse",
         /// The mode holds nothing.
         Disabled = "disabled",
-        /// The mode changed while something was held.
+        /// The mode changed while requests were held.
         Knob = "knob",
-        /// The caller sent without being told to (it had to send something anyway).
+        /// The caller sent without a ring, because it had to send something anyway.
         Asked = "asked",
     }
 }
 
-/// The decision of a doorbell, for its egress to carry out.
+/// The decision of a doorbell, which its egress executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// The egress sends what waits before this turn of the loop ends, and says so
-    /// ([`Doorbell::rang`]).
+    /// The egress sends the waiting requests by the end of this turn, and confirms with
+    /// [`Doorbell::rang`].
     Ring(Reason),
-    /// The egress keeps what waits, and asks again ([`Doorbell::on_timer`]) at this time at the
+    /// The egress keeps the waiting requests, and calls [`Doorbell::on_timer`] at this time at the
     /// latest.
     Hold {
-        /// Time at which the oldest request has waited long enough; [`Time::NEVER`] where nothing
-        /// waits.
+        /// Time at which the oldest request reaches its bound; [`Time::NEVER`] if nothing waits.
         until: Time,
     },
 }
 
 impl Decision {
-    /// The decision where nothing waits.
+    /// The decision when nothing waits.
     pub const NOTHING: Self = Self::Hold { until: Time::NEVER };
 }
 
-/// Counters of the caravans that left an egress. Its owner keeps them, for one egress or many.
+/// Counters of the caravans sent by one or more egresses; kept by their owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DoorbellCounters {
-    /// Caravans that left, by [`Reason::index`].
+    /// Sent caravans, by [`Reason::index`].
     pub rings: [u64; Reason::COUNT],
-    /// Sizes of its caravans, in requests.
+    /// Histogram of caravan sizes, in requests.
     pub sizes: SizeHistogram,
-    /// Requests that left.
+    /// Sent requests.
     pub requests: u64,
-    /// Bytes that left: as many as the egress says that it sent, headers included.
+    /// Sent bytes as reported by the egress, including headers.
     pub bytes: u64,
 }
 
 impl DoorbellCounters {
-    /// Counts a caravan of so many requests and bytes; one without requests is none.
+    /// Counts a caravan of `requests` requests and `bytes` bytes; without requests it counts
+    /// nothing.
     #[inline]
     pub fn count(&mut self, reason: Reason, requests: u32, bytes: u64) {
         if requests == 0 {
@@ -200,7 +183,7 @@ impl DoorbellCounters {
         self.bytes += bytes;
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds other counters.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.rings.iter_mut().zip(other.rings) {
             *mine += theirs;
@@ -215,19 +198,19 @@ impl DoorbellCounters {
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     waiting: Caravan,
-    /// Time at which the oldest of them has waited long enough; of no meaning where nothing waits.
+    /// Time at which the oldest waiting request reaches its bound; undefined if nothing waits.
     until: Time,
     /// The reason of a ring that the caller has not confirmed yet.
     due: Option<Reason>,
     mode: Mode,
-    /// `mode`'s limits and bound, where the fast path finds them.
+    /// The limits and bound of `mode`, cached for the fast path.
     fill: CaravanLimits,
     bound: Nanos,
     pace: Pace,
 }
 
 impl Doorbell {
-    /// A doorbell with nothing before it.
+    /// Creates a doorbell with nothing waiting.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
         Self {
@@ -241,11 +224,11 @@ impl Doorbell {
         }
     }
 
-    /// Adds a request (or answer) to what waits.
+    /// Adds a waiting request (or response).
     ///
-    /// `in_flight` is what else is under way on this lane and can bring a further arrival: on the
-    /// host, requests sent and not completed; on the target, commands received and not answered.
-    /// Neither counts what waits here.
+    /// `in_flight` is the number of other requests outstanding on this lane that can cause an
+    /// arrival: on the host, requests sent and not completed; on the target, commands received and
+    /// not completed. Waiting requests do not count.
     #[inline]
     pub fn on_request(
         &mut self,
@@ -266,7 +249,7 @@ impl Doorbell {
         self.decide(reason)
     }
 
-    /// The time of the last [`Decision::Hold`] has come, or any other: late or early does no harm.
+    /// Handles the timer of the last [`Decision::Hold`]; calling it early or late is harmless.
     #[inline]
     pub fn on_timer(&mut self, now: Time) -> Decision {
         if self.waiting.is_empty() {
@@ -276,8 +259,8 @@ impl Doorbell {
         self.decide(late.then_some(Reason::Timer))
     }
 
-    /// Something that was under way on the lane is over; `in_flight` (as in
-    /// [`Doorbell::on_request`]) is what is left.
+    /// Handles a completion on the lane; `in_flight`, as in [`Doorbell::on_request`], is the
+    /// remaining number.
     #[inline]
     pub fn on_completion(&mut self, now: Time, in_flight: u32) -> Decision {
         let idle = in_flight == 0 && matches!(self.mode, Mode::Adaptive { .. });
@@ -287,14 +270,14 @@ impl Doorbell {
         self.on_timer(now)
     }
 
-    /// Notes that everything that waited has left in one caravan. Returns the reason.
+    /// Records that everything waiting has left in one caravan. Returns the reason.
     #[inline]
     pub fn rang(&mut self) -> Reason {
         self.took(self.waiting)
     }
 
-    /// Notes that so much of what waited has left in one caravan, and returns the reason. The rest
-    /// of what was rung for is still to be sent: the next decision says so again.
+    /// Records that `caravan`, a part of the waiting requests, has left; returns the reason. The
+    /// rest of a ring is still to be sent: the next decision repeats it.
     #[inline]
     pub fn took(&mut self, caravan: Caravan) -> Reason {
         let reason = self.due.unwrap_or(Reason::Asked);
@@ -306,14 +289,14 @@ impl Doorbell {
         reason
     }
 
-    /// The lane is gone, and what waited goes elsewhere or nowhere: it is returned, not counted.
+    /// Removes the waiting requests without counting them, because the lane was lost; returns their
+    /// size.
     pub fn clear(&mut self) -> Caravan {
         self.due = None;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Sets another mode, from now on. What is held is rung for, so that it waits by no rule that
-    /// no longer holds.
+    /// Sets another mode at once. Held requests are rung for, so that none waits under an old rule.
     pub fn reconfigure(&mut self, mode: Mode) -> Decision {
         if mode != self.mode {
             self.mode = mode;
@@ -326,22 +309,22 @@ impl Doorbell {
         self.decide(None)
     }
 
-    /// Returns the size of what waits.
+    /// Returns the size of the waiting requests.
     #[inline]
     #[must_use]
     pub const fn waiting(&self) -> Caravan {
         self.waiting
     }
 
-    /// Returns the reason for which the caller is to send what waits, if it is.
+    /// Returns the reason of a pending ring, or `None`.
     #[inline]
     #[must_use]
     pub const fn due(&self) -> Option<Reason> {
         self.due
     }
 
-    /// Returns the time at which it must be asked again at the latest: at once where it rang and
-    /// something of that is still to be sent, [`Time::NEVER`] where nothing waits.
+    /// Returns the latest time of the next call: now if a ring is not completely sent,
+    /// [`Time::NEVER`] if nothing waits.
     #[inline]
     #[must_use]
     pub const fn deadline(&self) -> Time {
@@ -360,7 +343,7 @@ impl Doorbell {
         self.mode
     }
 
-    /// Returns the reason for which a patient request that has just joined rings, if it does.
+    /// Returns the reason to ring for a patient request that has just arrived, or `None`.
     #[inline]
     fn judge(&mut self, now: Time, bytes: u32, in_flight: u32) -> Option<Reason> {
         let adaptive = match self.mode {
@@ -388,7 +371,7 @@ impl Doorbell {
         }
     }
 
-    /// Remembers the reason to ring, and returns the decision about what waits.
+    /// Stores the reason to ring, and returns the decision for the waiting requests.
     #[inline]
     fn decide(&mut self, reason: Option<Reason>) -> Decision {
         if let Some(reason) = reason {
@@ -408,7 +391,7 @@ impl Doorbell {
     }
 }
 
-/// The pace of patient requests: their rate of arrival and their size.
+/// The pace of patient requests: arrival rate and size.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     last: Time,
@@ -417,7 +400,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Makes the pace of a lane that has shown nothing yet: nothing is expected of it.
+    /// Creates the pace of a lane without history: no arrivals are expected.
     fn new() -> Self {
         Self {
             last: Time::ZERO,
@@ -434,15 +417,15 @@ impl Pace {
         self.last = now;
     }
 
-    /// Less came than was expected.
+    /// Slows the estimate after fewer arrivals than expected.
     fn disappointed(&mut self) {
         let doubled = self.gap_ns.value().saturating_mul(2).max(1);
         self.gap_ns = Ewma::of(doubled.min(ARRIVAL_GAP_MAX.0));
     }
 
-    /// Returns true if what is under way is enough, and comes fast enough, to fill the caravan
-    /// within `window`: by requests or by bytes. In products instead of quotients: this is asked
-    /// for every request.
+    /// Returns true if the outstanding requests are enough, and arrive fast enough, to fill the
+    /// caravan within `window`, by requests or by bytes. Uses products instead of quotients because
+    /// it runs for every request.
     #[inline]
     fn fills(
         &self,

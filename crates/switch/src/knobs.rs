@@ -1,11 +1,12 @@
-//! Knobs: all switch parameters that can change at run time, as one value.
+//! The knobs: all run-time settings of the switch, as one value.
 //!
-//! A [`Knobs`] starts from a [`Preset`] and is changed by its fields, or as text by the table of
-//! all knobs ([`Knob`]); [`Knobs::validate`] checks it. The control plane sends validated copies to
-//! all cores; mechanisms apply them with `reconfigure` ([`Doorbell`](crate::Doorbell),
-//! [`RequestSteering`](crate::RequestSteering),
+//! A [`Knobs`] starts as a [`Preset`] and is changed through its fields, or as text through the
+//! table of all knobs ([`Knob`]); [`Knobs::validate`] returns its first error. Owned by the control
+//! plane, which passes a copy to every core. Each mechanism takes its part and can be reconfigured
+//! while it runs ([`Doorbell`](crate::Doorbell), [`RequestSteering`](crate::RequestSteering),
 //! [`ApplicationSteering`](crate::ApplicationSteering), [`ClassScheduler`](crate::ClassScheduler)).
-//! [`Lanes`] applies to new connections, everything else at once.
+//! The number of lanes ([`Lanes`]) applies to new connections; everything else applies at once.
+//! Invariant: never reaches a core unvalidated.
 
 use crate::application_steering::{self, Hysteresis};
 use crate::caravan::CaravanLimits;
@@ -31,40 +32,40 @@ pub use table::{Knob, KnobRange, KnobSetting, KnobValue};
 /// The lanes of a core to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lanes {
-    /// One for each class, each with its own egress. `[blk-switch §3.1]`
+    /// One per class, each with its own egress. `[blk-switch §3.1]`
     PerClass,
-    /// One for all classes, in the order of arrival. `[i10 §2.2]`
+    /// One for all classes, in order of arrival. `[i10 §2.2]`
     Shared,
 }
 
-/// The behaviour of a core that has nothing to do.
+/// The behaviour of an idle core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polling {
     /// Polls while work is likely, then sleeps.
     Adaptive,
-    /// Polls for ever.
+    /// Always polls.
     Always,
     /// Sleeps at once.
     Never,
 }
 
-/// The priority that threads which do `Latency` work ask the kernel for.
+/// The scheduling priority of threads that do `Latency` work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadPriority {
-    /// None.
+    /// Unchanged.
     Default,
-    /// Nice −20: the "SPDK+priority" of the figures. `[blk-switch §2.2]`
+    /// Nice −20: "SPDK+priority" in the figures. `[blk-switch §2.2]`
     Nice,
 }
 
 /// Limits of caravans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caravans {
-    /// Several requests may share a send; otherwise each has its own.
+    /// Several requests may share a send; otherwise each one is sent separately.
     pub enabled: bool,
-    /// Limits while `Latency` work is active (on the core, or in the lanes to the target).
+    /// Limits while `Latency` work is active, on the core or in the lanes to the target.
     pub beside_latency: CaravanLimits,
-    /// Factor on those limits while its requests are sparse: 1 to
+    /// Factor on those limits while `Latency` requests are sparse: 1 to
     /// [`limits::CARAVAN_SPARSE_FACTOR_MAX`].
     pub sparse_factor: u32,
     /// Limits otherwise.
@@ -72,7 +73,7 @@ pub struct Caravans {
 }
 
 impl Caravans {
-    /// Returns the limits of a caravan beside this `Latency` activity.
+    /// Returns the limits of a caravan for this `Latency` activity.
     #[must_use]
     pub fn limits(&self, latency: LatencyActivity) -> CaravanLimits {
         if !self.enabled {
@@ -100,45 +101,45 @@ pub struct Knobs {
     pub latency_threads: ThreadPriority,
     /// The behaviour of an idle core.
     pub polling: Polling,
-    /// Parameters of request steering: the core through which a request leaves. `[blk-switch §3.2]`
+    /// Rules of request steering: the core through which a request leaves. `[blk-switch §3.2]`
     pub request_steering: request_steering::RequestSteeringRules,
-    /// Parameters of application steering: the core on which a thread runs. `[blk-switch §3.3]`
+    /// Rules of application steering: the core on which a thread runs. `[blk-switch §3.3]`
     pub application_steering: application_steering::ApplicationSteeringRules,
-    /// True if a target serves queues on their arrival cores while classes contend
-    /// ([`affinity`](crate::affinity)); a part of its application steering.
+    /// True: a target serves queues on their arrival cores while classes contend
+    /// ([`affinity`](crate::affinity)); part of its application steering.
     pub queue_affinity: bool,
-    /// True if a turn of a target's core takes no more than a caravan from hosts that ask for much
-    /// while others ask for little ([`light_hosts`](crate::light_hosts)).
+    /// True: a turn of a target's core receives at most a caravan from heavy hosts while light
+    /// hosts are active ([`light_hosts`](crate::light_hosts)).
     pub light_hosts: bool,
     /// Limits of caravans. `[i10 §2.3]`
     pub caravan: Caravans,
-    /// Bytes of later classes that leave between two `Latency` requests, on average, from which
-    /// on these are sparse ([`latency_activity`](crate::latency_activity)):
-    /// [`limits::SPARSE_LATENCY_BYTES_MIN`] to [`limits::SPARSE_LATENCY_BYTES_MAX`].
+    /// Average bytes of later classes sent between two `Latency` requests from which the latter are
+    /// sparse ([`latency_activity`](crate::latency_activity)): [`limits::SPARSE_LATENCY_BYTES_MIN`]
+    /// to [`limits::SPARSE_LATENCY_BYTES_MAX`].
     pub sparse_latency_bytes: u64,
     /// Mode of the doorbell. `[i10 §2.4]`
     pub doorbell: Mode,
-    /// Submitters with `Latency` work of a core up to which these send for themselves, while no
+    /// Maximum number of a core's `Latency` submitters that send for themselves while no
     /// `Throughput` work is outstanding there: 0 to [`limits::DIRECT_SUBMITTERS_MAX`].
     pub direct_submitters: u32,
-    /// Longest time for which the notification of a completion that may wait is held, where
-    /// `Latency` work is active ([`coalescing`](crate::coalescing)): 0 to
-    /// [`limits::COMPLETION_HOLD_MAX`], 0 for not at all.
+    /// Maximum time to hold the notification of a completion that may wait, while `Latency` work is
+    /// active ([`coalescing`](crate::coalescing)): 0 to [`limits::COMPLETION_HOLD_MAX`], 0 for
+    /// none.
     pub completion_hold: Nanos,
-    /// Bytes of a later class between two looks at the earlier ones:
-    /// [`limits::QUANTUM_BYTES_MIN`] to [`limits::QUANTUM_BYTES_MAX`].
+    /// Bytes of a later class between two checks of the earlier ones: [`limits::QUANTUM_BYTES_MIN`]
+    /// to [`limits::QUANTUM_BYTES_MAX`].
     pub quantum_bytes: u64,
-    /// Floor of each class while it waits, in thousandths: 0 to [`limits::FLOOR_PERMILLE_MAX`], and
-    /// no more than that in all.
+    /// Floor of each class while it waits, in thousandths: 0 to [`limits::FLOOR_PERMILLE_MAX`],
+    /// which also bounds the sum.
     pub floor_permille: PerClass<u16>,
-    /// The quantity and the stretch of a floor.
+    /// Unit and window of the floors.
     pub floor_window: Window,
-    /// Threads that a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
+    /// Number of threads of a target: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
     pub target_threads: ThreadBounds,
 }
 
 impl Knobs {
-    /// The default: everything on.
+    /// The default: every mechanism is on.
     #[must_use]
     pub const fn switchyard() -> Self {
         Self {
@@ -187,13 +188,13 @@ impl Knobs {
         }
     }
 
-    /// The system that the blk-switch paper compares with: one egress and lane per core for both
-    /// classes, no priority, no steering, i10's caravans of 16 requests or 64 KiB and its fixed
-    /// doorbell of 50 µs. `[blk-switch §5.1]`
+    /// The baseline of the blk-switch paper: one egress and lane per core for both classes, no
+    /// priority, no steering, i10's caravans of 16 requests or 64 KiB, and its fixed doorbell of 50
+    /// µs. `[blk-switch §5.1]`
     ///
-    /// Idle cores poll adaptively as in [`Knobs::switchyard`], where the kernel's threads sleep: so
-    /// a comparison shows the mechanisms and not the cost of waking a core, and flatters no one but
-    /// the baseline. `polling=never` is the kernel's behaviour.
+    /// Idle cores poll adaptively as in [`Knobs::switchyard`], whereas the kernel's threads sleep
+    /// (`polling=never`). A comparison thus shows the mechanisms rather than the cost of waking a
+    /// core, in favour of the baseline.
     #[must_use]
     pub const fn linux() -> Self {
         let mut knobs = Self::switchyard();
@@ -214,8 +215,8 @@ impl Knobs {
         knobs
     }
 
-    /// [`Knobs::linux`] without batching: each request is sent when it comes. Idle cores poll
-    /// adaptively here, too.
+    /// [`Knobs::linux`] without batching: each request is sent on arrival. Idle cores also poll
+    /// adaptively.
     #[must_use]
     pub const fn nvme_tcp() -> Self {
         let mut knobs = Self::linux();
@@ -224,8 +225,8 @@ impl Knobs {
         knobs
     }
 
-    /// Every thread polls and sends what there is, as a polling stack does; nothing is held,
-    /// ordered or steered.
+    /// Every thread polls and sends at once, as in a polling stack; nothing is held, ordered or
+    /// steered.
     #[must_use]
     pub const fn poll() -> Self {
         let mut knobs = Self::linux();
@@ -244,9 +245,9 @@ impl Knobs {
         knobs
     }
 
-    /// The steps of the ablation: [`Knobs::linux`], and each step adds one mechanism of the paper to
-    /// those before it. Application steering is Algorithm 2 without additions: no settled rule, no
-    /// queue affinity. `[blk-switch §5.4, Fig. 15]`
+    /// The steps of the ablation: [`Knobs::linux`], plus one mechanism of the paper per step.
+    /// Application steering is Algorithm 2 without additions: neither the settled rule nor queue
+    /// affinity. `[blk-switch §5.4, Fig. 15]`
     #[must_use]
     pub const fn ablation(step: Ablation) -> Self {
         let mut knobs = Self::linux();
@@ -261,10 +262,10 @@ impl Knobs {
         knobs
     }
 
-    /// The paper's blk-switch: the last step of the [ablation](Knobs::ablation) on threads as the
-    /// kernel's, which sleep when idle, and of which a target uses as many as it has cores. One
-    /// dataplane thread serves the classes of a core in strict order, where the paper has a kernel
-    /// thread for each egress. `[blk-switch §3, §4]`
+    /// The paper's blk-switch: the last step of the [ablation](Knobs::ablation), with threads that
+    /// sleep when idle, as the kernel's do; a target uses one per core. One dataplane thread serves
+    /// the classes of a core in strict order, whereas the paper has a kernel thread for each
+    /// egress. `[blk-switch §3, §4]`
     #[must_use]
     pub const fn blk_switch_paper() -> Self {
         let mut knobs = Self::ablation(Ablation::ApplicationSteering);
@@ -273,7 +274,7 @@ impl Knobs {
         knobs
     }
 
-    /// The scheduler's part.
+    /// Returns the rules of the class scheduler.
     #[must_use]
     pub const fn service(&self) -> class_scheduler::ClassSchedulerRules {
         class_scheduler::ClassSchedulerRules {
@@ -288,10 +289,10 @@ impl Knobs {
         }
     }
 
-    /// Returns the mode of a target's doorbells, which hold answers.
+    /// Returns the mode of a target's doorbells, which hold responses.
     ///
-    /// i10's timer is the host's alone: its target makes a caravan of what is done whenever its
-    /// worker runs. `[i10 §2.2, §2.4]`
+    /// i10's timer exists on the host only: its target sends everything completed in one caravan
+    /// whenever its worker runs. `[i10 §2.2, §2.4]`
     #[must_use]
     pub const fn answer_doorbell(&self) -> Mode {
         match self.doorbell {
@@ -300,7 +301,7 @@ impl Knobs {
         }
     }
 
-    /// Returns true if dataplane threads ask for nice −20.
+    /// Returns true if dataplane threads run at nice −20.
     #[must_use]
     pub const fn raises_dataplane(&self) -> bool {
         self.prioritisation && matches!(self.latency_threads, ThreadPriority::Nice)
@@ -309,7 +310,7 @@ impl Knobs {
     /// Checks that every knob is within its range.
     ///
     /// # Errors
-    /// The first knob that is not, with what is valid.
+    /// The first knob out of range, with its valid range.
     pub fn validate(&self) -> Result<(), KnobError> {
         for knob in Knob::ALL {
             if let Some(value) = knob.get(self) {

@@ -1,16 +1,12 @@
 //! The activity of `Latency` work on a core, which decides how much one send may carry meanwhile.
 //!
-//! A send of bulk is what an arriving `Latency` request may find before it, so sends are small
-//! beside such work. What that costs bulk is paid with every send, what it spares `Latency` work
-//! with every request of it. So it is a good bargain where these come one after the other, and a
-//! bad one where a core makes many sends for each request that passes: there, sends may be larger.
-//! How many that are is counted where they are made, in bytes, whatever the speed of the link and
-//! the processor.
-//!
-//! One [`LatencyWatch`] for each core and side, told of what arrives and of what leaves. Must
-//! never: call work far that is outstanding, or was within the last [`LOAD_RESET`]; or take a
-//! pause for a pace, so that the requests after it are treated as rare for longer than some dozens
-//! of them.
+//! An arriving `Latency` request may wait for one bulk send, so sends are small while such work is
+//! active. Small sends cost bulk something on every send, and benefit only the `Latency` requests:
+//! if many sends leave between two of these, larger sends are better. The ratio is counted in bytes
+//! where sends are made, independent of link and processor speed. One [`LatencyWatch`] per core and
+//! side records arrivals and sends. Invariant: work that is outstanding, or was within the last
+//! [`LOAD_RESET`], is never absent; after a pause, requests are treated as sparse for at most some
+//! dozens of arrivals.
 
 use crate::limits::{LOAD_RESET, SPARSE_LATENCY_PAUSES};
 use crate::load::Ewma;
@@ -22,16 +18,16 @@ mod tests;
 /// The activity of `Latency` work on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LatencyActivity {
-    /// No request for [`LOAD_RESET`].
+    /// No request within the last [`LOAD_RESET`].
     Absent,
-    /// Some requests, and much bulk leaves between two of them.
+    /// Some requests, with much bulk data sent between them.
     Sparse,
-    /// Requests that come close on each other.
+    /// Requests in close succession.
     Dense,
 }
 
 impl LatencyActivity {
-    /// Returns true if there is any.
+    /// Returns true unless it is absent.
     #[inline]
     #[must_use]
     pub const fn is_active(self) -> bool {
@@ -39,24 +35,24 @@ impl LatencyActivity {
     }
 }
 
-/// The record of the `Latency` work that comes to a core.
+/// The record of `Latency` work on a core.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyWatch {
     /// Time until which it counts as active.
     until: Time,
-    /// Bulk that left since a request of it came last, in bytes.
+    /// Bulk bytes sent since the last request.
     left: u64,
-    /// The average of that.
+    /// Average bulk bytes between requests.
     between: Ewma,
-    /// Average from which on its requests are sparse, in bytes.
+    /// Average from which requests are sparse, in bytes.
     sparse_bytes: u64,
-    /// Arrivals after which its requests were sparse.
+    /// Number of arrivals after which requests were sparse.
     sparse: u64,
 }
 
 impl LatencyWatch {
-    /// None has come yet. Requests between which `sparse_bytes` of bulk or more leave on average
-    /// count as sparse.
+    /// Creates the record before any request. Requests are sparse if `sparse_bytes` or more bulk
+    /// bytes are sent between them on average.
     #[must_use]
     pub fn new(sparse_bytes: u64) -> Self {
         Self {
@@ -68,19 +64,19 @@ impl LatencyWatch {
         }
     }
 
-    /// Sets another bound from now on.
+    /// Sets a new bound, effective at once.
     pub const fn reconfigure(&mut self, sparse_bytes: u64) {
         self.sparse_bytes = sparse_bytes;
     }
 
-    /// Notes that such work is there at this moment, even if none of it has just come.
+    /// Records that `Latency` work is present now, even if nothing has just arrived.
     #[inline]
     pub fn present(&mut self, now: Time) {
         self.until = now + LOAD_RESET;
     }
 
-    /// A request of it came. What left before it counts for no more than
-    /// [`SPARSE_LATENCY_PAUSES`] times the bound, so that a pause is soon forgotten.
+    /// Records an arrival. Bulk bytes before it count for at most [`SPARSE_LATENCY_PAUSES`] times
+    /// the bound, so that a pause is soon forgotten.
     #[inline]
     pub fn arrived(&mut self, now: Time) {
         let most = self.sparse_bytes.saturating_mul(SPARSE_LATENCY_PAUSES);
@@ -89,13 +85,13 @@ impl LatencyWatch {
         self.present(now);
     }
 
-    /// Counts bytes of bulk that leave.
+    /// Counts sent bulk bytes.
     #[inline]
     pub const fn sent(&mut self, bytes: u64) {
         self.left = self.left.saturating_add(bytes);
     }
 
-    /// Returns true if there is any, or was lately.
+    /// Returns true if `Latency` work is present, or was within the last [`LOAD_RESET`].
     #[inline]
     #[must_use]
     pub fn is_active(&self, now: Time) -> bool {
@@ -120,7 +116,7 @@ impl LatencyWatch {
         self.between.value() >= self.sparse_bytes
     }
 
-    /// Returns the number of requests that came while they were sparse, so far.
+    /// Returns the number of arrivals so far after which requests were sparse.
     #[must_use]
     pub const fn sparse_arrivals(&self) -> u64 {
         self.sparse

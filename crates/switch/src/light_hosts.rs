@@ -1,18 +1,13 @@
-//! Which hosts ask a core for little, and how much of what others ask for one turn may take beside
-//! them.
+//! Light hosts request little data from a core; while one is active, heavy hosts get a receive
+//! quantum.
 //!
-//! A turn of a core is as long as what arrived for it, so a host that keeps deep queues full makes
-//! every other host wait for all of them. Beside a host that asks for little, one receive from a
-//! host that asks for much brings as many commands as fit into a caravan, and a turn takes one such
-//! receive: the light host waits for one caravan at most, as a `Latency` request waits for one of
-//! `Throughput`. Where all hosts ask for much, or there is only one, nothing is held back.
-//!
-//! A host is light by all that it asked for lately: its light queues do not make it light beside its
-//! deep ones, nor do many of them together.
-//!
-//! One [`LightHosts`] for each core of a target, told of every receive that brought commands. Must
-//! never: hold a host back for its own light queues; beside a host that asks for much; or beside one
-//! from which nothing came for [`LIGHT_HOST_WINDOW`].
+//! A turn processes everything that has arrived, so a host with deep queues delays all others.
+//! Alongside a light host, a receive from a heavy host therefore takes at most one caravan of
+//! commands, and a turn takes one such receive: the light host waits for at most one caravan, as a
+//! `Latency` request does for `Throughput`. With heavy hosts only, or a single host, there is no
+//! quantum. A host is judged by all its recent requests, so light queues do not make a host with
+//! deep queues light. One [`LightHosts`] per core of a target. Invariant: a host is never limited
+//! for its own light queues, for a heavy host, or for one idle for [`LIGHT_HOST_WINDOW`].
 
 use crate::limits::{
     CARAVAN_BYTES, CONTROL_QUANTUM_BYTES, LIGHT_HOST_BULK_FACTOR, LIGHT_HOST_BYTES,
@@ -21,33 +16,33 @@ use crate::limits::{
 use base::Time;
 use std::num::NonZeroUsize;
 
-/// Commands that one receive brought.
+/// The commands of one receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Number of commands.
     pub commands: u64,
-    /// Bytes of data that they move.
+    /// Data bytes that they transfer.
     pub data_bytes: u64,
-    /// Bytes received: capsules, with the data inside of them.
+    /// Bytes received: capsules, including in-capsule data.
     pub received_bytes: u64,
 }
 
 impl Asked {
-    /// Returns true if the receive asks for so little that it can delay another host by no more
-    /// than a fraction of a caravan.
+    /// Returns true if the receive is so small that it delays another host by at most a fraction of
+    /// a caravan.
     #[inline]
     const fn is_light(self) -> bool {
         self.data_bytes <= LIGHT_RECEIVE_BYTES
     }
 
-    /// Returns true if the receive asks for as much as a host that is held back gets in one.
+    /// Returns true if the receive is as large as the quantum of a limited host.
     #[inline]
     const fn is_heavy(self) -> bool {
         self.data_bytes >= CARAVAN_BYTES / 2
     }
 
-    /// Returns the bytes that a receive takes to bring about a caravan of such commands: one
-    /// command at least.
+    /// Returns the number of received bytes that carry about a caravan of such commands: at least
+    /// one command.
     fn quantum(self) -> NonZeroUsize {
         let commands = self.commands.max(1);
         let data = (self.data_bytes / commands).max(1);
@@ -58,20 +53,20 @@ impl Asked {
     }
 }
 
-/// A host, and what it asked a core for lately.
+/// A host, and its recent requests to a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host {
-    /// A number that no other host of the core has.
+    /// Number of the host, unique on the core.
     number: u64,
-    /// Bytes of data, bulk counted [`LIGHT_HOST_BULK_FACTOR`] times, of which [`LIGHT_HOST_BYTES`]
-    /// are forgotten in each [`LIGHT_HOST_WINDOW`].
+    /// Requested data bytes, bulk multiplied by [`LIGHT_HOST_BULK_FACTOR`]; decays by
+    /// [`LIGHT_HOST_BYTES`] per [`LIGHT_HOST_WINDOW`].
     bytes: u64,
-    /// Time at which it asked last.
+    /// Time of its last request.
     at: Time,
 }
 
 impl Host {
-    /// Makes the state of a host that has asked for nothing, with a number that no other one has.
+    /// Creates the state of a host without requests; `number` must be unique.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self {
@@ -81,10 +76,10 @@ impl Host {
         }
     }
 
-    /// Counts what a receive brought.
+    /// Counts the commands of a receive.
     #[inline]
     fn count(&mut self, asked: Asked, now: Time) {
-        // More is not kept, so that a host is light again after two windows at most.
+        // Capped, so that a host becomes light again after at most two windows.
         let most = 2 * LIGHT_HOST_BYTES;
         let passed = now.since(self.at).0.min(2 * LIGHT_HOST_WINDOW.0);
         let forgotten = passed * LIGHT_HOST_BYTES / LIGHT_HOST_WINDOW.0;
@@ -98,29 +93,29 @@ impl Host {
         self.at = now;
     }
 
-    /// Returns true if it asked for so much that others are not held back beside it.
+    /// Returns true if it is heavy: no other host is limited for its sake.
     #[inline]
     const fn asks_for_much(&self) -> bool {
         self.bytes > LIGHT_HOST_BYTES
     }
 }
 
-/// Hosts that asked a core for little, lately.
+/// The light hosts that were recently active on a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LightHosts {
-    /// The last two different ones, the latest first, each with the time at which it asked: enough
-    /// to know whether there is one beside any given host. After one of them asked for much, the
-    /// other one is the only one known until a third asks again.
+    /// The last two different light hosts, latest first, each with its last request time: enough to
+    /// know whether any host has a light one alongside it. When one of them becomes heavy, only the
+    /// other is known until a third requests again.
     latest: [Option<(u64, Time)>; 2],
 }
 
 impl LightHosts {
-    /// Notes what a receive of the host brought. Returns the quantum of the next
-    /// receives on that connection, in bytes; `None` for no quantum.
+    /// Records a host's receive. Returns the quantum of the next receives on that connection, in
+    /// bytes; `None` for no quantum.
     #[inline]
     pub fn asked(&mut self, host: &mut Host, asked: Asked, now: Time) -> Option<NonZeroUsize> {
         if asked.commands == 0 {
-            // A new queue, of which nothing is known either.
+            // A new queue, whose load is not known yet.
             return self.control_quantum(host, now);
         }
         host.count(asked, now);
@@ -133,8 +128,8 @@ impl LightHosts {
         held_back.then(|| asked.quantum())
     }
 
-    /// Returns the quantum of receives on a connection of the host that is no I/O queue, or none
-    /// yet: such commands and connections are work for the core, of which nothing is known before.
+    /// Returns the quantum of receives on a host's connection that is not an I/O queue, or not yet
+    /// one: such commands cause work that is not known in advance.
     #[inline]
     #[must_use]
     pub fn control_quantum(&self, host: &Host, now: Time) -> Option<NonZeroUsize> {
@@ -142,7 +137,7 @@ impl LightHosts {
         self.any_beside(host.number, now).then_some(quantum)
     }
 
-    /// Returns true if a light host other than this one asked within [`LIGHT_HOST_WINDOW`].
+    /// Returns true if another light host requested within [`LIGHT_HOST_WINDOW`].
     #[inline]
     fn any_beside(&self, host: u64, now: Time) -> bool {
         let lately =
@@ -158,7 +153,7 @@ impl LightHosts {
         self.latest[0] = Some((host, now));
     }
 
-    /// A host is not light any more.
+    /// Removes a host that is no longer light.
     #[inline]
     fn forget(&mut self, host: u64) {
         for place in &mut self.latest {
@@ -188,7 +183,7 @@ mod tests {
         }
     }
 
-    /// A core with four hosts, by number.
+    /// A core with four hosts, indexed by number.
     struct Core {
         hosts: [Host; 4],
         light: LightHosts,
@@ -216,9 +211,9 @@ mod tests {
         assert_eq!(core.asked(2, LIGHT, now), None);
         let quantum = core.asked(1, reads(128), now);
         assert_eq!(quantum, Some(16 * 72));
-        // It stays so while receives bring just that.
+        // The quantum stays while receives carry just that.
         assert_eq!(core.asked(1, reads(16), now), quantum);
-        // A queue that has just been connected is not trusted with more.
+        // A newly connected queue gets no more.
         let nothing = Asked {
             commands: 0,
             data_bytes: 0,
@@ -229,7 +224,7 @@ mod tests {
             !core.light.any_beside(2, now),
             "asking for nothing is not light"
         );
-        // The light host's own bulk is not held back for its own sake.
+        // The light host's own bulk is not limited for its own sake.
         assert_eq!(core.asked(2, reads(16), now), None);
         assert_eq!(core.asked(1, reads(128), now + LIGHT_HOST_WINDOW), None);
     }
@@ -247,8 +242,8 @@ mod tests {
         assert_eq!(core.asked(1, large, now), Some(72));
     }
 
-    /// One queue with a read at a time made its host light: the host's deep queues were not held
-    /// back, and those of all others were.
+    /// One queue with a single read must not make a host with deep queues light: its deep queues
+    /// would then be exempt, and all other hosts limited.
     #[test]
     fn a_host_with_a_deep_queue_is_not_light_by_another_queue() {
         let mut core = Core::new();
@@ -256,7 +251,7 @@ mod tests {
         core.asked(2, LIGHT, now);
         assert_eq!(core.asked(2, reads(128), now), None);
         assert_eq!(core.asked(1, reads(128), now), None);
-        // Nor while receives of its deep queue happen to bring one command, or just a caravan.
+        // Nor while receives of its deep queue happen to carry one command, or just a caravan.
         for round in 0..1_000 {
             now = now + Nanos::from_micros(50);
             let asked = if round % 4 == 0 { reads(16) } else { LIGHT };
@@ -296,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Returns how much a host asked for lately, from all that it ever asked for.
+    /// Returns a host's recent requests, computed from all its requests.
     fn asked_lately(all: &[(Time, u64)]) -> u64 {
         let mut lately = (Time::ZERO, 0_u64);
         for &(at, bytes) in all {
@@ -310,8 +305,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the obvious account: all that each host asked for, and the time at which it was
-        /// light last.
+        /// Comparison with the obvious bookkeeping: all requests of each host, and when it was last
+        /// light.
         #[test]
         fn a_host_is_held_back_only_beside_another_light_one(
             steps in prop::collection::vec((0_usize..4, 1_u64..200, 0_u64..2_000_000), 1..200),
@@ -320,7 +315,7 @@ mod tests {
             let mut core = Core::new();
             let mut all = [const { Vec::new() }; 4];
             let mut light: BTreeMap<usize, Time> = BTreeMap::new();
-            // Those that asked since one of them was light no more.
+            // Hosts that have requested since one of them ceased to be light.
             let mut since: BTreeMap<usize, Time> = BTreeMap::new();
             let mut now = Time(1_000_000_000);
             for (host, commands, later) in steps {

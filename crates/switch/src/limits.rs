@@ -1,121 +1,121 @@
-//! Every limit and default of this crate, with its unit in the name and its reason beside it.
+//! Limits and defaults of this crate, each with its unit in the name and its reason.
 
 use base::Nanos;
 use base::units::KIB;
 
 // Caravans and doorbells.
 
-/// Requests of a caravan: beyond this the gain per request is marginal and the wait is not.
-/// `[i10 §3]`
+/// Requests of a caravan: with more, the gain per request is marginal, the added wait is not. `[i10
+/// §3]`
 pub const CARAVAN_REQUESTS: u32 = 16;
 
-/// Bytes of a caravan: the largest packet that the kernel segments in one go, and the most that a
-/// `Latency` packet should find before it in a core's receive work. `[i10 §2.3]`
+/// Bytes of a caravan: the largest packet that the kernel segments at once, and the most that
+/// should precede a `Latency` packet in a core's receive work. `[i10 §2.3]`
 pub const CARAVAN_BYTES: u64 = 64 * KIB as u64;
 
-/// Segments of a caravan: two (header, data) for each of its requests, and as many again for data
-/// in pieces.
+/// Segments of a caravan: two (header, data) per request, and as many again for fragmented data.
 pub const CARAVAN_IOVECS: u32 = 64;
 
-/// Requests of one send where no `Latency` work is active: a whole window of small reads. (A send of
-/// 64 answers carries 1.4 times as many 4 KiB reads as one of 16.)
+/// Requests of one send without active `Latency` work: a whole window of small reads. (A send of 64
+/// responses carries 1.4 times as many 4 KiB reads as one of 16.)
 pub const CARAVAN_ALONE_REQUESTS: u32 = 128;
 
-/// Bytes of one send where no `Latency` work is active: 128 answers of 4 KiB, or four of 128 KiB,
-/// which smaller sends make slower.
+/// Bytes of one send without active `Latency` work: 128 responses of 4 KiB, or four of 128 KiB,
+/// which are slower in smaller sends.
 pub const CARAVAN_ALONE_BYTES: u64 = 512 * KIB as u64;
 
-/// Segments of one send where no `Latency` work is active, in the same proportion.
+/// Segments of one send without active `Latency` work, in the same proportion.
 pub const CARAVAN_ALONE_IOVECS: u32 = 512;
 
-/// Bytes of bulk that leave between two `Latency` requests, on average, from which on these are
-/// sparse: six sends. Larger ones then save bulk three sends for each request that waits for
-/// half a send more.
+/// Average bulk bytes between two `Latency` requests from which the latter are sparse: six sends.
+/// Larger sends then save bulk three sends for each `Latency` request, which waits for half a send
+/// more.
 pub const SPARSE_LATENCY_BYTES: u64 = 6 * CARAVAN_BYTES;
 
-/// The smallest such number: fewer than one send.
+/// Minimum of [`SPARSE_LATENCY_BYTES`]: less than one send.
 pub const SPARSE_LATENCY_BYTES_MIN: u64 = 4 * KIB as u64;
 
-/// The largest: with more, nothing is sparse, and it can be said in other ways.
+/// Maximum of [`SPARSE_LATENCY_BYTES`]: above it no work is sparse, which other knobs express.
 pub const SPARSE_LATENCY_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 
-/// The most that a pause between two `Latency` requests counts for, in multiples of the bound:
-/// after the longest, a dozen requests that follow close on each other are dense again.
+/// Cap on a pause between two `Latency` requests, in multiples of the bound: after the longest
+/// pause, a dozen requests in close succession count as dense again.
 pub const SPARSE_LATENCY_PAUSES: u64 = 4;
 
-/// Factor by which a send carries more beside sparse `Latency` requests.
+/// Factor on the size of a send while `Latency` requests are sparse.
 pub const CARAVAN_SPARSE_FACTOR: u32 = 2;
 
-/// The most that it may be told to be: sends of 1 MiB, which no `Latency` request should meet.
+/// Maximum of [`CARAVAN_SPARSE_FACTOR`]: sends of 1 MiB, more than should delay any `Latency`
+/// request.
 pub const CARAVAN_SPARSE_FACTOR_MAX: u32 = 16;
 
-/// A host that asked for little counts as present for so long: many times the turns of a busy core,
-/// and short beside what bulk loses by a pause of a light host.
+/// Time for which a light host counts as present after a request: many turns of a busy core, and
+/// short compared with the cost to bulk of a light host's pauses.
 pub const LIGHT_HOST_WINDOW: Nanos = Nanos::from_millis(10);
 
-/// Bytes that one receive takes, beside a light host, on connections that are not I/O queues: 16
-/// capsules without data, or a Connect.
+/// Bytes per receive alongside a light host on connections that are not I/O queues: 16 capsules
+/// without data, or a Connect.
 pub const CONTROL_QUANTUM_BYTES: usize = 1152;
 
-/// Data that one receive asks for at most, for its host to count as light beside others: a quarter
-/// of a caravan, so that a light host is itself no load that another one has to wait for.
+/// Maximum data requested in one receive of a light host: a quarter of a caravan, so that light
+/// hosts do not delay each other.
 pub const LIGHT_RECEIVE_BYTES: u64 = CARAVAN_BYTES / 4;
 
-/// Data that a light host asks for within [`LIGHT_HOST_WINDOW`] at most: twice what reads of 4 KiB
-/// come to that follow each other after 20 µs.
+/// Maximum data requested by a light host within [`LIGHT_HOST_WINDOW`]: twice that of 4 KiB reads
+/// every 20 µs.
 pub const LIGHT_HOST_BYTES: u64 = 64 * CARAVAN_BYTES;
 
-/// Factor by which the data counts among them that a receive of more than [`LIGHT_RECEIVE_BYTES`]
-/// asks for: a light host may ask for four caravans of such bulk.
+/// Factor on the data of a receive above [`LIGHT_RECEIVE_BYTES`]: a light host may request four
+/// caravans of such bulk per window.
 pub const LIGHT_HOST_BULK_FACTOR: u64 = 16;
 
-/// Requests of a caravan at most: the deepest queue that a lane has.
+/// Maximum requests of a caravan: the depth of the deepest queue of a lane.
 pub const CARAVAN_REQUESTS_MAX: u32 = 4096;
 
-/// Bytes of a caravan at most: a caravan is never split, so it fits the socket's buffer of 8 MiB.
+/// Maximum bytes of a caravan: it is never split, so it must fit the socket's buffer of 8 MiB.
 /// `[i10 §3]`
 pub const CARAVAN_BYTES_MAX: u64 = 8 * 1024 * KIB as u64;
 
-/// Segments of a caravan at most: the kernel's `UIO_MAXIOV`.
+/// Maximum segments of a caravan: the kernel's `UIO_MAXIOV`.
 pub const CARAVAN_IOVECS_MAX: u32 = 1024;
 
 /// Buckets of the caravan-size histogram: 1, 2, 4 … 2,048 and more requests.
 pub const CARAVAN_SIZE_BUCKETS: usize = 12;
 
-/// Delay of a fixed doorbell after the first request. `[i10 §3]`
+/// Default delay of a fixed doorbell after the first request. `[i10 §3]`
 pub const DOORBELL_DELAY: Nanos = Nanos::from_micros(50);
 
-/// The shortest delay of a fixed doorbell: below it, timers cost more than the batch saves, and
-/// the immediate mode is the honest choice. (What the authors' code does as well.)
+/// Minimum delay of a fixed doorbell: below it, timers cost more than the batch saves, and the
+/// immediate mode is better. (The authors' code has the same limit.)
 pub const DOORBELL_DELAY_MIN: Nanos = Nanos::from_micros(25);
 
-/// The longest time for which a doorbell may hold a request: a thousand times what is useful on a
-/// network of today, and shorter than every timeout.
+/// Maximum hold time of a doorbell: a thousand times the useful time on today's networks, and
+/// shorter than every timeout.
 pub const DOORBELL_HOLD_MAX: Nanos = Nanos::from_millis(100);
 
-/// Longest time for which an adaptive doorbell holds a request: as long as i10's, which only work
-/// that fills its caravans ever pays.
+/// Default hold time of an adaptive doorbell: i10's, incurred only by work that fills its caravans.
 pub const DOORBELL_HOLD: Nanos = Nanos::from_micros(50);
 
-/// Submitters with `Latency` work of a core up to which these send for themselves: two that poll on
-/// one processor gain little on average and lose at the 99th percentile, and four lose both.
+/// Default maximum of a core's `Latency` submitters that send for themselves: two that poll on one
+/// processor gain little on average and lose at the 99th percentile; four lose on both.
 pub const DIRECT_SUBMITTERS: u32 = 1;
 
-/// The most that they may be told to be: each has a connection of its own.
+/// Maximum of [`DIRECT_SUBMITTERS`]: each has its own connection.
 pub const DIRECT_SUBMITTERS_MAX: u32 = 64;
 
-/// Time for which a completion that may wait is kept from its application beside `Latency` work: a
-/// fraction of what a request of 16 takes there, and enough for a quarter of them.
+/// Default hold time of a completion that may wait, alongside `Latency` work: a fraction of the
+/// latency of 16 outstanding requests, and long enough for a quarter of them.
 pub const COMPLETION_HOLD: Nanos = Nanos::from_micros(100);
 
-/// The longest that it may be told to be: more would be felt by what has few requests under way.
+/// Maximum of [`COMPLETION_HOLD`]: a longer hold would slow applications with few outstanding
+/// requests.
 pub const COMPLETION_HOLD_MAX: Nanos = Nanos::from_millis(10);
 
-/// The longest pause between two arrivals that the estimate of their pace takes seriously: far
-/// beyond any hold, and forgotten within some thirty arrivals.
+/// Cap on an arrival gap in the pace estimate: far longer than any hold, and forgotten within about
+/// thirty arrivals.
 pub const ARRIVAL_GAP_MAX: Nanos = Nanos::from_millis(1);
 
-/// Bytes of one request that the estimates take seriously, so that their products fit 64 bits.
+/// Cap on the bytes of one request in the estimates, so that their products fit in 64 bits.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 24;
 
 // Loads.
@@ -123,152 +123,148 @@ pub const REQUEST_BYTES_MAX: u64 = 1 << 24;
 /// Weight of a new sample in every moving average: 1 / 2^3. (The authors' code: 1/8.)
 pub const EWMA_SHIFT: u32 = 3;
 
-/// A core's load without traffic for so long counts as none. (The authors' code: 1,000 ms.)
+/// Time without traffic after which a core's load is 0. (The authors' code: 1,000 ms.)
 pub const LOAD_RESET: Nanos = Nanos::from_secs(1);
 
-/// Cores that the switch knows at most: what the kernel's affinity masks hold by default.
+/// Maximum cores known to the switch: the default size of the kernel's affinity masks.
 pub const CORES_MAX: usize = 1024;
 
 // Request steering.
 
-/// Bytes outstanding on a core from which its `Throughput` requests look for another:
-/// sixteen requests of 64 KiB, the knee of their latency over load. `[blk-switch §3.2]`
+/// Outstanding bytes from which a core's `Throughput` requests are steered: sixteen requests of 64
+/// KiB, the knee of their latency curve. `[blk-switch §3.2]`
 pub const STEERING_THRESHOLD_BYTES: u64 = 16 * 64 * KIB as u64;
 
-/// The smallest threshold: below one small request, every request would look elsewhere.
+/// Minimum threshold: below one small request, every request would be steered.
 pub const STEERING_THRESHOLD_BYTES_MIN: u64 = 4 * KIB as u64;
 
-/// The largest threshold: no core has more outstanding than this and still a use for steering.
+/// Maximum threshold: no core has more outstanding and still benefits from steering.
 pub const STEERING_THRESHOLD_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 
-/// Requests that make a waiting caravan nearly full: one more steered there leaves almost at once.
+/// Requests that make a waiting caravan nearly full: an additional one leaves almost at once.
 pub const NEARLY_FULL_REQUESTS: u32 = CARAVAN_REQUESTS * 3 / 4;
 
 // Application steering.
 
-/// Period of application steering: for load that stays, not for bursts. `[blk-switch §3.3]`
+/// Period of application steering: for persistent load, not bursts. `[blk-switch §3.3]`
 pub const APPLICATION_STEERING_PERIOD: Nanos = Nanos::from_millis(10);
 
-/// The shortest period: a thread moved more often than the kernel's scheduler runs it gains
-/// nothing.
+/// Minimum period: moving a thread more often than the kernel schedules it gains nothing.
 pub const APPLICATION_STEERING_PERIOD_MIN: Nanos = Nanos::from_millis(1);
 
-/// The longest period: a minute of a wrong place is no steering any more.
+/// Maximum period: a thread misplaced for a minute is not steered in any useful sense.
 pub const APPLICATION_STEERING_PERIOD_MAX: Nanos = Nanos::from_secs(60);
 
-/// L*: a core with this `Latency` load takes no more `Latency` threads. The paper's 100 KB, which
+/// L*: a core with this `Latency` load accepts no more `Latency` threads. The paper's 100 KB, which
 /// are 24 requests of 4 KiB. `[blk-switch §3.3]`
 pub const LATENCY_LOAD_MAX_BYTES: u64 = 24 * 4 * KIB as u64;
 
-/// The largest L*, so that sums of loads fit 64 bits with ease.
+/// Maximum L*, so that sums of loads easily fit in 64 bits.
 pub const LATENCY_LOAD_MAX_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 
-/// Moves of one class in a step of application steering: each is a system call and cold caches.
+/// Maximum moves of one class per step: each costs a system call and cold caches.
 pub const MOVES_PER_STEP_MAX: usize = 64;
 
 // Thread scaling.
 
-/// Threads of a target that can be bounded: as many as share the tokens of a device.
+/// Maximum threads of a target: as many as can share the tokens of a device.
 pub const TARGET_THREADS_MAX: u32 = 64;
 
-/// Period of thread scaling: the same as application steering's, for the same reason.
+/// Period of thread scaling: that of application steering, for the same reason.
 pub const THREAD_SCALING_PERIOD: Nanos = Nanos::from_millis(10);
 
-/// A thread that has something to do for so much of its time is pressed: beyond it, what waits for
-/// it grows out of proportion.
+/// Busy share from which a thread is pressed: beyond it, waiting times grow out of proportion.
 pub const THREAD_PRESSED_PERMILLE: u32 = 800;
 
-/// Load from which on a thread that keeps no promises is pressed, too; below it, it is not the
-/// thread that is slow.
+/// Busy share from which a thread that misses SLOs is pressed, too; below it, the thread is not the
+/// cause.
 pub const THREAD_LATE_PERMILLE: u32 = 500;
 
-/// Load that a thread carries with ease: half of its time leaves room for bursts.
+/// Load that a thread carries easily: half of its time leaves room for bursts.
 pub const THREAD_CALM_PERMILLE: u32 = 500;
 
-/// Least difference in load at which a thread is worth sharing with; one more is not needed.
+/// Minimum load difference that makes sharing worthwhile without an additional thread.
 pub const THREAD_GAP_PERMILLE: u32 = 300;
 
-/// Looks in a row that find a thread pressed before anything is done: a burst is over by then.
+/// Consecutive checks that must find a thread pressed before a step: a burst is over by then.
 pub const THREAD_PRESSED_STEPS: u32 = 2;
 
-/// Looks in a row that find a thread too many before it goes.
+/// Consecutive checks that must find a surplus thread before it is removed.
 pub const THREAD_CALM_STEPS: u32 = 10;
 
-/// Time that queues take to move, and numbers to show it.
+/// Time for queues to move and for the measurements to reflect it.
 pub const THREAD_SETTLE: Nanos = Nanos::from_millis(50);
 
-/// Time for which a queue stays where it was brought before it may move to its arrival core, and
-/// after which a queue without requests counts for nothing in that decision: placements on the host
-/// have settled by then, and a move costs a quiet moment. `[blk-switch §3.3]` has 1 s for the loads
-/// themselves.
+/// Minimum time between a queue's placement and its move to its arrival core; a queue without
+/// requests for this long is ignored in that decision. Placements on the host have settled by then,
+/// and a move briefly pauses the queue. `[blk-switch §3.3]` uses 1 s for the loads themselves.
 pub const AFFINITY_DWELL: Nanos = Nanos::from_millis(100);
 
-/// Time for which threads in use keep the queues that they have before one shares again: loads go
-/// up and down, and a difference that does not last is not worth the moves.
+/// Minimum time between two rounds of load sharing among threads in use: loads fluctuate, and a
+/// short-lived difference is not worth the moves.
 pub const THREAD_SHARE_DWELL: Nanos = Nanos::from_millis(200);
 
-/// Time for which a number of threads stays before it shrinks: growing is urgent, shrinking is not.
+/// Minimum time before the number of threads shrinks: growing is urgent, shrinking is not.
 pub const THREAD_DWELL: Nanos = Nanos::from_millis(500);
 
 // Service.
 
-/// Bytes of `Throughput` work between two looks at the `Latency` queues: one caravan.
+/// Bytes of `Throughput` work between two checks of the `Latency` queues: one caravan.
 pub const QUANTUM_BYTES: u64 = CARAVAN_BYTES;
 
-/// The smallest quantum: below one small request, looking costs more than serving.
+/// Minimum quantum: below one small request, checking costs more than serving.
 pub const QUANTUM_BYTES_MIN: u64 = 4 * KIB as u64;
 
-/// The largest quantum: the largest caravan.
+/// Maximum quantum: the largest caravan.
 pub const QUANTUM_BYTES_MAX: u64 = CARAVAN_BYTES_MAX;
 
-/// Largest floor of a class, in thousandths, while those before it have work too: more than half
-/// would turn the order of service around.
+/// Maximum floor of a class, in thousandths: more than half would reverse the service order.
 pub const FLOOR_PERMILLE_MAX: u16 = 500;
 
-/// Default floor of `Throughput`, of the time: a hundredth is not noticed, and no request waits
-/// behind endless `Latency` work until it times out.
+/// Default floor of `Throughput` in thousandths of the time: 1 % is not noticeable, and no request
+/// waits behind endless `Latency` work until it times out.
 pub const FLOOR_PERMILLE: u16 = 10;
 
-/// The stretch over which a floor holds, where it is counted in bytes.
+/// Default window of a floor counted in bytes.
 pub const FLOOR_WINDOW_BYTES: u64 = 1024 * KIB as u64;
 
-/// The stretch over which a floor holds, where it is counted in time: longer than a quantum takes,
-/// too short for starving to be noticed.
+/// Default window of a floor counted in time: longer than a quantum takes, too short for starvation
+/// to be noticed.
 pub const FLOOR_WINDOW: Nanos = Nanos::from_millis(1);
 
-/// The shortest stretch in bytes: one small request.
+/// Minimum window in bytes: one small request.
 pub const FLOOR_WINDOW_BYTES_MIN: u64 = 4 * KIB as u64;
 
-/// The longest stretch in bytes: beyond it, a floor is no protection against starving.
+/// Maximum window in bytes: beyond it a floor does not prevent starvation.
 pub const FLOOR_WINDOW_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 
-/// The shortest stretch of time: about as long as a quantum takes.
+/// Minimum window in time: about the duration of a quantum.
 pub const FLOOR_WINDOW_MIN: Nanos = Nanos::from_micros(10);
 
-/// The longest stretch of time: a tenth of what applications call a hang.
+/// Maximum window in time: a tenth of a typical application's hang timeout.
 pub const FLOOR_WINDOW_MAX: Nanos = Nanos::from_secs(1);
 
-/// Requests that unplug a queue, at most: the entries of a device's table.
+/// Maximum requests that unplug a queue: the entries of a device's table.
 pub const UNPLUG_THRESHOLD_MAX: u32 = TABLE_ENTRIES_MAX;
 
-/// The longest time for which a request is plugged: ten times the thesis', beyond which a write
-/// that is not awaited would be late for those that come to await it.
+/// Maximum plug time of a request: ten times the thesis's, beyond which a later waiter for a
+/// plugged write would be delayed.
 pub const UNPLUG_DELAY_MAX: Nanos = Nanos::from_millis(10);
 
 /// Requests that unplug a queue of the baseline. `[Yu §4.5]`
 pub const DISK_UNPLUG_THRESHOLD: u32 = 4;
 
-/// The longest time for which the baseline plugs a request. `[Yu §4.5]`
+/// Maximum plug time of the baseline. `[Yu §4.5]`
 pub const DISK_UNPLUG_DELAY: Nanos = Nanos::from_millis(3);
 
 /// Entries of the table of a merged command. `[Yu §5.2]`
 pub const TABLE_ENTRIES_MAX: u32 = 1024;
 
-/// The shortest time after which a queue is taken over from a runner that does not run: longer than
-/// a wake-up takes.
+/// Minimum time before a queue is taken over from a runner that does not run: longer than a wake-up
+/// takes.
 pub const HANDOVER_MIN: Nanos = Nanos::from_micros(100);
 
-/// The longest one.
+/// Maximum time before such a take-over.
 pub const HANDOVER_MAX: Nanos = Nanos::from_secs(1);
 
 const _: () = assert!(THREAD_CALM_PERMILLE <= THREAD_LATE_PERMILLE);
@@ -283,6 +279,6 @@ const _: () = assert!(CARAVAN_ALONE_REQUESTS <= CARAVAN_REQUESTS_MAX);
 const _: () = assert!(CARAVAN_ALONE_BYTES <= CARAVAN_BYTES_MAX);
 const _: () = assert!(CARAVAN_ALONE_IOVECS <= CARAVAN_IOVECS_MAX);
 const _: () = assert!(CARAVAN_REQUESTS_MAX >> (CARAVAN_SIZE_BUCKETS - 1) == 2);
-// The doorbell multiplies these without looking.
+// The doorbell multiplies these without overflow checks.
 const _: () = assert!(CARAVAN_BYTES_MAX.checked_mul(ARRIVAL_GAP_MAX.0).is_some());
 const _: () = assert!(REQUEST_BYTES_MAX.checked_mul(DOORBELL_HOLD_MAX.0).is_some());

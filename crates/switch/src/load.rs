@@ -1,14 +1,15 @@
-//! Load of each class on each core: moving averages in integers. `[blk-switch §3.3, §4]`
+//! The load of each class on each core: integer moving averages. `[blk-switch §3.3, §4]`
 //!
-//! A sample is the outstanding bytes of a class on the core at each new request, including it. The
-//! load is the moving average with weight 1/8 for the newest sample. (The target takes one sample
-//! per receive: [`demand`](crate::demand).) Application steering compares loads. Without traffic
-//! the load is zero after [`LOAD_RESET`]. Fractions of bytes are carried.
+//! Each arriving request samples the bytes that its class has outstanding on the core, including
+//! itself. The average, with weight 1/8 for the newest sample, is the load that application
+//! steering compares. (The target samples once per receive with commands:
+//! [`demand`](crate::demand).) Owned by the measured core. Invariant: a load without traffic
+//! expires after [`LOAD_RESET`]; fractions of a byte are carried, not lost.
 
 use crate::limits::{EWMA_SHIFT, LOAD_RESET};
 use base::{Nanos, Time};
 
-/// A moving average of integers with weight 1/8 for the newest. The fraction is carried, so a
+/// A moving average of integers; the newest has weight 1/8. The fraction is carried, so that a
 /// constant input is reached exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ewma {
@@ -17,10 +18,10 @@ pub struct Ewma {
 }
 
 impl Ewma {
-    /// The largest sample; larger ones count as this.
+    /// Largest sample; larger ones are capped to it.
     pub const MAX: u64 = u64::MAX >> (EWMA_SHIFT + 1);
 
-    /// An average of `value`.
+    /// Creates an average of the constant `value`.
     #[must_use]
     pub const fn of(value: u64) -> Self {
         let value = if value < Self::MAX { value } else { Self::MAX };
@@ -51,8 +52,8 @@ pub struct ClassLoad {
 }
 
 impl ClassLoad {
-    /// Adds a sample at the arrival of a request. After [`LOAD_RESET`] without a request the
-    /// average starts from zero.
+    /// Samples on arrival of a request; `outstanding_bytes` includes it. After [`LOAD_RESET`]
+    /// without a request the average restarts at 0.
     #[inline]
     pub fn sample(&mut self, now: Time, outstanding_bytes: u64) {
         if now.since(self.last) >= LOAD_RESET {
@@ -69,7 +70,7 @@ impl ClassLoad {
         self.bytes_within(LOAD_RESET, now)
     }
 
-    /// The average in bytes; 0 without a request in the last `span`.
+    /// The average in bytes; 0 if no request arrived within the last `span`.
     #[inline]
     #[must_use]
     pub fn bytes_within(&self, span: Nanos, now: Time) -> u64 {
@@ -80,21 +81,21 @@ impl ClassLoad {
         }
     }
 
-    /// The average in bytes at the last request.
+    /// The average in bytes at the last request, however old.
     #[inline]
     #[must_use]
     pub const fn last_bytes(&self) -> u64 {
         self.average.value()
     }
 
-    /// The load as two words, to publish it to other cores.
+    /// Encodes the load as two words, which a caller can publish to other cores.
     #[inline]
     #[must_use]
     pub const fn to_words(self) -> [u64; 2] {
         [self.average.scaled, self.last.0]
     }
 
-    /// The load from the two words of [`ClassLoad::to_words`].
+    /// Decodes the words from [`ClassLoad::to_words`].
     #[inline]
     #[must_use]
     pub const fn from_words([scaled, last]: [u64; 2]) -> Self {
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_depth_is_learned_within_some_requests() {
-        // A closed loop: each request comes when one has gone, so the depth is outstanding.
+        // A closed loop: each request arrives when one has completed, so the depth is outstanding.
         let mut load = ClassLoad::default();
         for request in 1..=40 {
             load.sample(Time(request), 16 * 65_536);

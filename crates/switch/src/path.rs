@@ -1,21 +1,14 @@
-//! I/O paths to a fast device: who runs the queue, when it is sent, and which requests share a
-//! command. `[Yu §4]`
+//! I/O paths to a fast device: the queue's runner, when it leaves, and what is merged. `[Yu §4]`
+//! *Plug*: reads and awaited writes leave at once, other requests are plugged.
 //!
-//! Every request has a [`Route`]: sent by the submitter itself, or into a queue of the device. The
-//! runner of a queue takes requests from it ([`Taking`]), merges them into commands ([`Merge`]),
-//! sends them, and waits for them. A [`Gate`] per queue decides who runs it next, and when:
-//!
-//! | path | queue | run by | leaves | one command |
+//! | path | queue | run by | leaves | merges |
 //! |---|---|---|---|---|
-//! | `interrupt`, `poll` | dispatched | the dispatcher | reads and awaited writes at once, others plugged | neighbours |
-//! | `sync` | none | each submitter | at once | one request |
-//! | `stm` | temporal | the elected submitter | at once | any requests |
-//! | `atm` | plugged | the submitter that unplugs it, the dispatcher when it is due | reads and awaited writes at once, others plugged | one read; any writes |
-//! | `htm`, `vfs_htm` | as `stm` for reads and awaited writes, else as `atm` | | | |
-//! | `2q` | shadow | as `atm`, and the dispatcher after a submitter | as `atm` | any requests |
-//!
-//! A request is awaited if a thread or a commit waits for it; write-back of a cache is not awaited.
-//! In `2q`, awaited requests other than reads are sent before write-back, in a separate batch.
+//! | `interrupt`, `poll` | dispatched | dispatcher | plug | adjacent blocks |
+//! | `sync` | none | each submitter | at once | nothing |
+//! | `stm` | temporal | elected submitter | at once | any requests |
+//! | `atm` | plugged | submitter that unplugs; dispatcher when due | plug | one read; any writes |
+//! | `htm`, `vfs_htm` | `stm` for reads and awaited writes, else `atm` | | | |
+//! | `2q` | shadow | as `atm`; dispatcher after a submitter | plug | any requests |
 
 use crate::limits;
 use base::mutation::{self, Mutation};
@@ -30,24 +23,24 @@ mod tests;
 pub use spec::{PathError, PathSpec};
 
 base::named! {
-    /// The path of requests to a device.
+    /// The I/O path of requests to a device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Path {
-        /// A dispatcher sends, sleeps until the device is done, and wakes the submitter: the baseline.
-        /// `[Yu §2.2]`
+        /// A dispatcher sends, sleeps until the device completes, and wakes the submitter: the
+        /// baseline. `[Yu §2.2]`
         Interrupt = "interrupt",
-        /// The same with a dispatcher that polls the device. `[Yu §6.1]`
+        /// As `Interrupt`, with a dispatcher that polls the device. `[Yu §6.1]`
         Poll = "poll",
-        /// The submitter sends and polls itself. `[Yu §4.2]`
+        /// The submitter itself sends and polls. `[Yu §4.2]`
         Sync = "sync",
         /// Synchronous temporal merge. `[Yu §4.4]`
         Stm = "stm",
         /// Asynchronous temporal merge. `[Yu §4.5]`
         Atm = "atm",
-        /// Hybrid temporal merge: each request by its properties. `[Yu §4.6]`
+        /// Hybrid temporal merge: chosen per request by its properties. `[Yu §4.6]`
         Htm = "htm",
-        /// The same rules by a name of their own: the thesis' path has a cache above it that looks up no
-        /// context, and one that does is refused above this path. `[Yu §4.7]`
+        /// The same rules as `Htm` under another name: the thesis's path has a cache above it
+        /// without context look-up, and a cache with it is rejected above this path. `[Yu §4.7]`
         VfsHtm = "vfs_htm",
         /// Double buffering: a request queue and a shadow queue. `[Yu §4.8]`
         TwoQueue = "2q",
@@ -55,7 +48,7 @@ base::named! {
 }
 
 impl Path {
-    /// The queues of a device with this path.
+    /// The queues of a device on this path.
     #[must_use]
     pub const fn queues(self) -> &'static [QueueKind] {
         match self {
@@ -81,15 +74,15 @@ impl Path {
     }
 
     /// Returns true if the runner of a queue polls the device for its commands; otherwise it sleeps
-    /// until the device is done.
+    /// until the device completes.
     #[must_use]
     pub const fn polls(self) -> bool {
         !matches!(self, Self::Interrupt)
     }
 
-    /// Returns true if a cache over this path may look up the context of a read, in order to find
-    /// sequential streams among others. The thesis' systems `vfs_htm` and `2q` have read-ahead
-    /// without that. `[Yu §4.7, §4.8]`
+    /// Returns true if a cache above this path may use context look-up to detect interleaved
+    /// sequential streams. The thesis's systems `vfs_htm` and `2q` have read-ahead without it. `[Yu
+    /// §4.7, §4.8]`
     #[must_use]
     pub const fn context_look_up(self) -> bool {
         !matches!(self, Self::VfsHtm | Self::TwoQueue)
@@ -111,33 +104,33 @@ impl FromStr for Path {
     }
 }
 
-/// The properties of a request that a path looks at.
+/// The properties of a request that determine its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// It brings data from the device.
+    /// It reads from the device.
     pub reads: bool,
-    /// A thread or a commit waits for it.
+    /// Awaited: a thread or a commit waits for it. A cache's write-back is not awaited.
     pub awaited: bool,
 }
 
 impl Properties {
-    /// Returns true if it may be part of a commit: it does not read, and is waited for.
+    /// Returns true if it may belong to a commit: it is not a read, and is awaited.
     const fn is_commit(self) -> bool {
         !self.reads && self.awaited
     }
 
-    /// Returns true if it writes, and no thread waits for it.
+    /// Returns true if it is a write that is not awaited.
     const fn is_write_back(self) -> bool {
         !self.reads && !self.awaited
     }
 }
 
-/// The way that a request takes.
+/// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The submitter sends it itself, alone.
+    /// The submitter itself sends it, alone.
     Own,
-    /// Into the device's queue of this index in [`Path::queues`].
+    /// Into the device's queue with this index in [`Path::queues`].
     Queue(usize),
 }
 
@@ -145,20 +138,20 @@ base::with_defaults! {
     /// The parameters of paths.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct PathRules {
-        /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `interrupt` and `poll`
-        /// have [those of disks](Self::of_disks) whatever this says, and the same delay. `[Yu §4.5]`
+        /// Requests that unplug a queue: 1 to [`limits::UNPLUG_THRESHOLD_MAX`]. `interrupt` and
+        /// `poll` always use [those of disks](Self::of_disks), also for the delay. `[Yu §4.5]`
         pub unplug_threshold: u32 = 32,
-        /// Longest time for which a request is plugged: up to [`limits::UNPLUG_DELAY_MAX`].
+        /// Maximum plug time of a request: up to [`limits::UNPLUG_DELAY_MAX`].
         pub unplug_delay: Nanos = Nanos::from_millis(1),
-        /// The most requests of one batch: 1 to [`limits::TABLE_ENTRIES_MAX`]. `[Yu §5.2]`
+        /// Maximum requests of one batch: 1 to [`limits::TABLE_ENTRIES_MAX`]. `[Yu §5.2]`
         pub table_entries: u32 = limits::TABLE_ENTRIES_MAX,
-        /// Time after which a queue is taken over from a runner that does not run, if requests wait:
-        /// [`limits::HANDOVER_MIN`] to [`limits::HANDOVER_MAX`].
+        /// Time after which a queue with waiting requests is taken over from a runner that does not
+        /// run: [`limits::HANDOVER_MIN`] to [`limits::HANDOVER_MAX`].
         pub handover: Nanos = Nanos::from_millis(1),
     }
 }
 
-/// A parameter outside of its range.
+/// A parameter out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} must be from {min} to {max}")]
 pub struct PathRulesError {
@@ -166,12 +159,12 @@ pub struct PathRulesError {
     pub name: &'static str,
     /// The smallest value.
     pub min: u64,
-    /// The largest one.
+    /// The largest value.
     pub max: u64,
 }
 
 impl PathRules {
-    /// The baseline's parameters: those of a stack that was made for disks. `[Yu §4.5, Table 2]`
+    /// The baseline's parameters: those of a stack designed for disks. `[Yu §4.5, Table 2]`
     #[must_use]
     pub fn of_disks(self) -> Self {
         Self {
@@ -184,7 +177,7 @@ impl PathRules {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// The first parameter that is outside of its range; times in microseconds.
+    /// The first parameter out of range; times in microseconds.
     pub fn validate(&self) -> Result<(), PathRulesError> {
         let checks = [
             (
@@ -221,32 +214,32 @@ impl PathRules {
     }
 }
 
-/// The kind of a queue: what its path does with the requests in it.
+/// The kind of a queue: how its path treats the requests in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Of `interrupt` and `poll`.
+    /// Used by `interrupt` and `poll`.
     Dispatched,
-    /// Of `stm`.
+    /// Used by `stm`.
     Temporal,
-    /// Of `atm`.
+    /// Used by `atm`.
     Plugged,
-    /// Of `2q`.
+    /// Used by `2q`.
     Shadow,
 }
 
-/// Requests that may travel as one command.
+/// Which requests may be merged into one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// One request.
+    /// None: one request per command.
     One,
-    /// Requests of which each begins where another ends.
+    /// Requests on adjacent block ranges.
     Neighbours,
-    /// Any requests that do not overlap.
+    /// All requests that do not overlap.
     Any,
 }
 
 impl QueueKind {
-    /// Returns true if a request does not wait in the plug.
+    /// Returns true if a request is not plugged.
     const fn at_once(self, request: Properties) -> bool {
         match self {
             Self::Temporal => true,
@@ -254,13 +247,13 @@ impl QueueKind {
         }
     }
 
-    /// Returns true if a batch is sent only while no other one is under way.
+    /// Returns true if a batch is sent only while no other batch is in flight.
     #[must_use]
     pub const fn one_batch(self) -> bool {
         !matches!(self, Self::Dispatched)
     }
 
-    /// Returns what may travel as one command of the requests of one batch.
+    /// Returns which requests of one batch may be merged into one command.
     #[must_use]
     pub const fn merge(self, reads: bool) -> Merge {
         match self {
@@ -273,7 +266,7 @@ impl QueueKind {
 
 impl Merge {
     /// Returns true if a request that begins at `first` may join a command that ends before block
-    /// `end`; requests are asked for in ascending order.
+    /// `end`; call it with requests in ascending order.
     #[must_use]
     pub const fn joins(self, end: u64, first: u64) -> bool {
         match self {
@@ -294,10 +287,11 @@ pub struct Taking {
 }
 
 impl Taking {
-    /// Returns true if the next request of the queue is taken; otherwise it stays where it is.
+    /// Returns true if the next request of the queue belongs to the batch; otherwise it stays
+    /// queued.
     pub const fn takes(&mut self, request: Properties) -> bool {
-        // A read of `atm` is sent by the submitter that put it in, under the queue's lock: the
-        // next one comes in only afterwards.
+        // A read of `atm` is sent by the submitter that queued it, under the queue's lock; the next
+        // read is queued only afterwards.
         let is_second_read = self.one_read && request.reads && self.reads > 0;
         let is_left = self.only_commits && !request.is_commit();
         if self.left == 0 || is_second_read || is_left {
@@ -308,37 +302,38 @@ impl Taking {
         true
     }
 
-    /// Returns true if no further request can be taken.
+    /// Returns true if the batch is full.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.left == 0
     }
 }
 
-/// The runner of a queue.
+/// The kind of thread that runs a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
-    /// A thread that submits.
+    /// A submitting thread.
     Submitter,
     /// The device's dispatcher.
     Dispatcher,
 }
 
-/// The next thing to do for a queue.
+/// The next step for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueStep {
-    /// Nothing: the queue is empty, or its runner will look at it again.
+    /// Nothing: the queue is empty, or its runner will check it again.
     Nothing,
-    /// This one runs it now.
+    /// This runner runs it now.
     Run(Runner),
-    /// The dispatcher runs it at this time, unless something comes before.
+    /// The dispatcher runs it at this time, unless an earlier event does.
     At(Time),
 }
 
 /// Decides when a queue leaves, and which thread runs it: the election of `stm`, the plug of `atm`
 /// and `2q`.
 ///
-/// One for each queue, under the queue's lock. Must never: let a request wait although no one runs
+/// One per queue, under the queue's lock. Invariant: a due request never waits without a runner,
+/// and there is at most one runner.
 /// the queue and it is due; have two run it at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
@@ -346,20 +341,20 @@ pub struct Gate {
     rules: PathRules,
     running: bool,
     waiting: u32,
-    /// Of these, how many do not wait in the plug.
+    /// Waiting requests that are not plugged.
     at_once: u32,
-    /// Those that may be part of a commit.
+    /// Waiting requests that may belong to a commit.
     commits: u32,
-    /// Those that write, and that no thread waits for.
+    /// Waiting writes that are not awaited.
     write_backs: u32,
-    /// The last batch had commits only.
+    /// The last batch contained only commits.
     commits_went: bool,
     /// The time at which the oldest plugged request is due.
     due: Time,
 }
 
 impl Gate {
-    /// The gate of an empty queue.
+    /// Creates the gate of an empty queue.
     #[must_use]
     pub const fn new(kind: QueueKind, rules: PathRules) -> Self {
         Self {
@@ -375,19 +370,19 @@ impl Gate {
         }
     }
 
-    /// Returns true while someone runs the queue.
+    /// Returns true while the queue has a runner.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         self.running
     }
 
-    /// Requests in the queue.
+    /// Number of requests in the queue.
     #[must_use]
     pub const fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// A request is in the queue. Returns what the submitter has to do about it.
+    /// Records a queued request. Returns the submitter's next step.
     pub fn arrive(&mut self, now: Time, request: Properties) -> QueueStep {
         if self.waiting == 0 {
             self.due = if mutation::active(Mutation::PlugNeverDue) {
@@ -401,13 +396,13 @@ impl Gate {
         self.commits += u32::from(request.is_commit());
         self.write_backs += u32::from(request.is_write_back());
         match self.next(now) {
-            // The dispatcher knows when the plug is due since its first request.
+            // The dispatcher has known the due time since the first plugged request.
             QueueStep::At(_) if self.waiting > 1 => QueueStep::Nothing,
             next => next,
         }
     }
 
-    /// Returns what has to be done now.
+    /// Returns the next step.
     #[must_use]
     pub fn next(&self, now: Time) -> QueueStep {
         if self.running || self.waiting == 0 {
@@ -420,7 +415,7 @@ impl Gate {
         }
         QueueStep::Run(match self.kind {
             QueueKind::Dispatched => Runner::Dispatcher,
-            // No submitter is there when the time has come.
+            // At the due time there may be no submitter.
             QueueKind::Plugged | QueueKind::Shadow if self.at_once == 0 && !full => {
                 Runner::Dispatcher
             }
@@ -428,8 +423,8 @@ impl Gate {
         })
     }
 
-    /// A thread waits for a request in the plug, or may do so: nothing stays there for its time.
-    /// Returns what this thread, which is a submitter, has to do about it.
+    /// Unplugs the queue because a thread waits, or may wait, for a plugged request. Returns the
+    /// next step of this thread, which is a submitter.
     pub fn unplug(&mut self, now: Time) -> QueueStep {
         if self.waiting > 0 {
             self.due = self.due.min(now);
@@ -442,19 +437,17 @@ impl Gate {
         }
     }
 
-    /// Someone begins to run the queue.
+    /// Records that a runner begins.
     ///
-    /// # Panics
-    /// If someone runs it already.
+    /// # Panics If the queue already has a runner.
     pub fn begin(&mut self) {
         assert!(!self.running, "a queue is run by one thread at a time");
         self.running = true;
     }
 
-    /// A request was taken from the queue.
+    /// Records that a request was taken from the queue.
     ///
-    /// # Panics
-    /// If there was none.
+    /// # Panics If the queue was empty.
     pub fn take(&mut self, request: Properties) {
         assert!(self.waiting > 0, "what is taken was there");
         self.waiting -= 1;
@@ -463,9 +456,10 @@ impl Gate {
         self.write_backs -= u32::from(request.is_write_back());
     }
 
-    /// Begins a batch. In a queue of `2q` where requests of a commit wait beside write-back, those of
-    /// the commit leave alone: the thesis left that open. The batch after such a one is of all,
-    /// oldest first, so that nothing waits for more than one of them. `[Yu §4.8]`
+    /// Begins a batch. In a `2q` queue with both commit requests and write-back, the commit
+    /// requests leave in a batch of their own, which the thesis does not specify. The next batch
+    /// then takes all requests, oldest first, so that none waits for more than one such batch. `[Yu
+    /// §4.8]`
     pub fn taking(&mut self) -> Taking {
         let contend = self.commits > 0 && self.write_backs > 0;
         self.commits_went = self.kind == QueueKind::Shadow && contend && !self.commits_went;
@@ -482,11 +476,10 @@ impl Gate {
         }
     }
 
-    /// The runner has nothing under way and looks at the queue again. Returns true if it goes on;
-    /// otherwise it runs the queue no more, and [`next`](Self::next) says what becomes of it.
+    /// Called when the runner has nothing in flight. Returns true if it continues; otherwise it no
+    /// longer runs the queue, and [`next`](Self::next) returns the next step.
     ///
-    /// # Panics
-    /// If no one runs the queue.
+    /// # Panics If the queue has no runner.
     pub fn goes_on(&mut self, now: Time, runner: Runner) -> bool {
         assert!(self.running, "only who runs a queue goes on");
         self.running = false;
@@ -499,16 +492,15 @@ impl Gate {
         goes_on
     }
 
-    /// The runner ends, whatever waits.
+    /// Ends the runner, whatever waits.
     ///
-    /// # Panics
-    /// If no one runs the queue.
+    /// # Panics If the queue has no runner.
     pub fn stop(&mut self) {
         assert!(self.running, "only a queue that is run can be left");
         self.running = false;
     }
 
-    /// Returns what runs the queue after a runner that did not [go on](Self::goes_on): a submitter
+    /// Returns the next step after a runner that did not [continue](Self::goes_on): a submitter
     /// that stops hands a `2q` queue over to the dispatcher.
     #[must_use]
     pub fn after(&self, now: Time) -> QueueStep {

@@ -1,40 +1,40 @@
-//! Read-ahead of a cache.
+//! Read-ahead: the pages that a cache reads before they are requested.
 //!
-//! A stream is a series of reads, each starting at the end of the previous one. Its window starts
-//! at 16 KiB and doubles up to 128 KiB. The next window is read when the stream enters the current
-//! one. One [`ReadAhead`] per thread; streams may alternate.
-//!
-//! With context look-up, a read also counts as sequential if the preceding page is in the cache.
-//! Random reads that are close together then cause useless read-ahead, so it can be disabled. `[Yu
-//! §4.7]`
+//! A stream is a sequence of reads, each of which begins at the end of the previous one. Its first
+//! window is 16 KiB, and windows double up to 128 KiB. The next window is read as soon as the
+//! stream enters the last one, so that a reader no faster than the device never waits. One
+//! [`ReadAhead`] serves one thread; its streams may alternate. Context look-up detects streams that
+//! are spread over several threads: a read is sequential if the preceding page is in the cache.
+//! Random streams close to each other also match, and the device then reads unused pages, so it can
+//! be turned off. `[Yu §4.7]`
 
 use std::ops::Range;
 
-/// Number of streams tracked per thread.
+/// Maximum number of streams tracked per thread.
 const STREAMS: usize = 8;
 
-/// The largest window in pages of 4 KiB: the largest read of a cache.
+/// Largest window in pages of 4 KiB: the most that a cache reads at once.
 pub const WINDOW_PAGES_MAX: u32 = 32;
 
-/// The first window in pages, unless the largest is smaller.
+/// Default first window in pages, unless the largest is smaller.
 const FIRST_PAGES: u32 = 4;
 
 base::with_defaults! {
     /// Rules of read-ahead.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReadAheadRules {
-        /// First window of a stream in pages; 0 disables read-ahead.
+        /// First window of a stream in pages; 0 turns read-ahead off.
         pub first_pages: u32 = FIRST_PAGES,
-        /// Largest window in pages, up to [`WINDOW_PAGES_MAX`].
+        /// Largest window in pages: up to [`WINDOW_PAGES_MAX`].
         pub most_pages: u32 = WINDOW_PAGES_MAX,
-        /// Context look-up: a read also counts as sequential if the preceding page is in the cache.
+        /// A read is also sequential if the preceding page is in the cache.
         pub context_look_up: bool = false,
     }
 }
 
 impl ReadAheadRules {
-    /// Windows of up to `pages`, at most [`WINDOW_PAGES_MAX`]; 0 disables read-ahead. `[Yu §4.7,
-    /// Fig. 13]`
+    /// Rules with windows of up to `pages`, at most [`WINDOW_PAGES_MAX`]; 0 turns read-ahead off.
+    /// `[Yu §4.7, Fig. 13]`
     #[must_use]
     pub fn up_to(pages: u32) -> Self {
         let most_pages = pages.min(WINDOW_PAGES_MAX);
@@ -46,16 +46,16 @@ impl ReadAheadRules {
     }
 }
 
-/// A stream, in pages.
+/// A stream; positions in pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// End of its last read: the page after the last one.
+    /// End of its last read, exclusive.
     next: u64,
     /// End of its last window.
     ahead: u64,
     /// Size of that window; 0 for a stream of a single read.
     window: u32,
-    /// Number of its last read; 0 for an unused entry.
+    /// Number of the last read that belonged to it; 0 for an unused slot.
     used: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// A thread without a stream.
+    /// Creates the state of a thread without streams.
     #[must_use]
     pub fn new(rules: ReadAheadRules) -> Self {
         Self {
@@ -78,9 +78,9 @@ impl ReadAhead {
         }
     }
 
-    /// Notes a read of these pages. Returns the pages to read ahead, which may exceed the device.
-    /// `before_is_cached` returns whether the preceding page is in the cache; it is called only
-    /// with context look-up.
+    /// Records a read of these pages, and returns the pages to read ahead, which may lie beyond the
+    /// end of the device. `before_is_cached` returns true if the page before the read is in the
+    /// cache; it is called only with context look-up.
     pub fn read(
         &mut self,
         pages: Range<u64>,
@@ -91,14 +91,14 @@ impl ReadAhead {
         }
         self.reads += 1;
         let reads = self.reads;
-        // A read of less than a page may begin in the page in which the last one ended.
+        // A read of less than a page may begin in the page in which the previous one ended.
         let follows = |stream: &&mut Stream| stream.used > 0 && follows(stream.next, pages.start);
         if let Some(stream) = self.streams.iter_mut().find(follows) {
             let within = pages.end == stream.next;
             stream.next = pages.end;
             stream.used = reads;
             return if within && stream.window == 0 {
-                // The same page again: not yet a second one.
+                // The same page again does not count as a second read.
                 None
             } else {
                 stream.advance(self.rules)
@@ -124,7 +124,7 @@ impl ReadAhead {
     }
 }
 
-/// Returns true if a read from page `first` on continues a stream that ended before page `next`.
+/// Returns true if a read from page `first` continues a stream that ended before page `next`.
 const fn follows(next: u64, first: u64) -> bool {
     first == next || first + 1 == next
 }
@@ -217,7 +217,7 @@ mod tests {
                 let page = stream * 10_000 + step;
                 windows += u32::from(streams.read(page..page + 1, || false).is_some());
             }
-            // One random read between: it takes no stream's place.
+            // A random read in between takes no stream's slot.
             let page = 1_000_000 + step * 977;
             assert_eq!(streams.read(page..page + 1, || false), None);
         }

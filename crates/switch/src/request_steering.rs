@@ -1,16 +1,13 @@
-//! Request steering: selects the core that sends a request. `[blk-switch §3.2, Algorithm 1]`
+//! Request steering: the core through which a request leaves. `[blk-switch §3.2, Algorithm 1]`
 //!
-//! For bursts; application steering handles persistent load. While the local core has fewer
-//! outstanding `Throughput` bytes than a threshold, its requests stay; above it, each may use
-//! another core's egress to the same target. One [`RequestSteering`] per core and target set,
-//! called for every request, on the host only. Invariant: it never moves a request of a class that
-//! is not steered, or to a core above the threshold.
-//!
-//! Loads of other cores are read while they change, once per decision; the result is always a core
-//! with an egress, or the local one.
-//!
-//! Rejected: sampling two random cores before filtering (it could miss the only free core). The
-//! scan reads one load per core, only for requests of an overloaded core.
+//! Handles bursts, not persistent load: below a threshold of outstanding `Throughput` bytes on the
+//! local core, its requests stay; above it, each may leave through another core's egress to the
+//! same target. One [`RequestSteering`] per core and target set, owned by the core; called by the
+//! ingress for every request, on the host only (a congested target shows in the host's loads).
+//! Other cores change their loads concurrently; each is read once per decision. All cores are
+//! scanned before two candidates are drawn, because two random cores could miss the only free one.
+//! Invariant: never moves a class that is not steered, or chooses a core that was over the
+//! threshold when read.
 
 use crate::class::Class;
 use base::Prng;
@@ -18,20 +15,19 @@ use base::Prng;
 #[cfg(test)]
 mod tests;
 
-/// The loads of the egresses to one target, core by core: `0..cores()`. Numbers may be stale; they
-/// are asked for once a decision.
+/// The loads of the egresses to one target, for cores `0..cores()`. Loads may be stale; each is
+/// read once per decision.
 pub trait Loads {
     /// Returns the number of cores.
     fn cores(&self) -> usize;
 
-    /// Bytes outstanding in the core's `Throughput` egress to this target; `None` where it has no
-    /// such egress.
+    /// Bytes outstanding in the core's `Throughput` egress to this target; `None` if it has none.
     fn throughput_bytes(&self, core: usize) -> Option<u64>;
 
-    /// `Latency` load of the core in bytes. Asked only for [`Preference::NearlyFull`].
+    /// `Latency` load of the core in bytes. Called only for [`Preference::NearlyFull`].
     fn latency_bytes(&self, core: usize) -> u64;
 
-    /// Requests that wait in the caravan of the core's `Throughput` egress. Asked only for
+    /// Requests waiting in the caravan of the core's `Throughput` egress. Called only for
     /// [`Preference::NearlyFull`].
     fn waiting_requests(&self, core: usize) -> u32;
 }
@@ -65,14 +61,14 @@ impl Loads for [Option<EgressLoad>] {
     }
 }
 
-/// The candidates from which the two are picked.
+/// Which candidates the two are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preference {
-    /// All of them: the paper's algorithm.
+    /// All candidates: the paper's algorithm.
     None,
-    /// Those without `Latency` load and with a caravan of at least so many requests, if there are
-    /// any: one more there disturbs no request and leaves almost at once. (An addition in the
-    /// authors' code.)
+    /// Those without `Latency` load whose caravan has at least this number of requests, if any: an
+    /// additional request disturbs none and leaves almost at once. (An addition in the authors'
+    /// code.)
     NearlyFull {
         /// Requests that make a caravan nearly full.
         requests: u32,
@@ -82,24 +78,24 @@ pub enum Preference {
 /// Parameters of request steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestSteeringRules {
-    /// False to steer no request.
+    /// False: no request is steered.
     pub enabled: bool,
-    /// Bytes outstanding from which a core is overloaded.
+    /// Outstanding bytes from which a core is overloaded.
     pub threshold_bytes: u64,
     /// The preference among candidates.
     pub preference: Preference,
 }
 
-/// Counters of requests of the classes that are steered.
+/// Counters of requests of steered classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestSteeringCounters {
     /// Stayed: the local core was not overloaded, or was itself the better choice.
     pub stayed: u64,
-    /// Left by another core.
+    /// Left through another core.
     pub steered: u64,
-    /// Steered requests that left by a core that was preferred.
+    /// Steered requests that left through a preferred core.
     pub preferred: u64,
-    /// Stayed though the local core was overloaded: so was every other.
+    /// Stayed on an overloaded local core because every other core was overloaded, too.
     pub nowhere: u64,
 }
 
@@ -108,9 +104,9 @@ pub struct RequestSteeringCounters {
 pub struct RequestSteering {
     rules: RequestSteeringRules,
     prng: Prng,
-    /// Cores that are looked at.
+    /// Number of cores considered.
     cores: usize,
-    /// Candidates of the decision at hand, the preferred ones first.
+    /// Candidates of the current decision, preferred ones first.
     candidates: Vec<Candidate>,
     counters: RequestSteeringCounters,
 }
@@ -122,8 +118,8 @@ struct Candidate {
 }
 
 impl RequestSteering {
-    /// Steering among at most `cores` cores; what lies beyond is not looked at. Cores that want
-    /// different choices take different seeds.
+    /// Creates steering among the first `cores` cores. Cores that should choose differently use
+    /// different seeds.
     #[must_use]
     pub fn new(rules: RequestSteeringRules, cores: usize, seed: u64) -> Self {
         Self {
@@ -136,7 +132,7 @@ impl RequestSteering {
     }
 
     /// Returns the core through which a request of `class`, submitted on core `local`, leaves: a
-    /// core that has an egress, or `local` in any case that is not clear.
+    /// core that has an egress, or `local` in all doubtful cases.
     #[inline]
     pub fn steer<L: Loads + ?Sized>(&mut self, class: Class, local: usize, loads: &L) -> usize {
         if !(self.rules.enabled && class.properties().steered) {
@@ -151,7 +147,7 @@ impl RequestSteering {
         }
     }
 
-    /// Other rules, from the next request on.
+    /// Sets new rules from the next request on.
     pub fn reconfigure(&mut self, rules: RequestSteeringRules) {
         self.rules = rules;
     }
@@ -168,7 +164,7 @@ impl RequestSteering {
         &self.counters
     }
 
-    /// The local core is overloaded.
+    /// Chooses a core when the local one is overloaded.
     #[inline(never)]
     fn elsewhere<L: Loads + ?Sized>(&mut self, local: usize, loads: &L) -> usize {
         let preferred = self.gather(loads);
@@ -190,8 +186,8 @@ impl RequestSteering {
         chosen
     }
 
-    /// Collects the candidates, in the order of the cores but the preferred ones first, and
-    /// returns how many those are.
+    /// Collects the candidates in core order, preferred ones first; returns the number of preferred
+    /// ones.
     fn gather<L: Loads + ?Sized>(&mut self, loads: &L) -> usize {
         self.candidates.clear();
         let mut preferred = 0;
@@ -216,8 +212,8 @@ impl RequestSteering {
     }
 }
 
-/// Picks two different candidates at random and returns the less loaded one; the only one, if there
-/// is only one.
+/// Draws two different candidates at random and returns the less loaded one; a single candidate is
+/// returned as is.
 fn better_of_two(prng: &mut Prng, candidates: &[Candidate]) -> Option<usize> {
     let count = candidates.len();
     if count < 2 {
@@ -234,7 +230,7 @@ fn better_of_two(prng: &mut Prng, candidates: &[Candidate]) -> Option<usize> {
     })
 }
 
-/// A number in `0..count`.
+/// Returns a random number in `0..count`.
 fn pick(prng: &mut Prng, count: usize) -> usize {
     usize::try_from(prng.below(count as u64)).expect("below a usize")
 }

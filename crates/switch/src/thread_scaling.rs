@@ -1,22 +1,13 @@
-//! Thread scaling: the number of active threads of a target, and the distribution of queues between
-//! them. `[ReFlex §3.1, §4.3]`
+//! Thread scaling: how many threads a target uses, and how queues move. `[ReFlex §3.1, §4.3]`
 //!
-//! In the paper, the control plane watches the load and the SLOs of all threads, and adds or
-//! removes threads. Here the active threads are always the first N of the operator's list of cores.
-//! In every period, the busiest thread with several queues is checked. If it is overloaded for long
-//! enough, it hands queues to the least busy thread, or, if that is busy too, to a new one. If
-//! fewer threads suffice for long enough, the last one hands its queues to the least busy thread
-//! and sleeps.
-//!
-//! One [`ThreadScaling`] per target, owned by its first thread, which always runs. It only decides;
-//! the execution does not depend on exact numbers. Invariants: the number of threads stays within
-//! its limits; a load at which it grows is never one at which it shrinks.
-//!
-//! # Why it does not flap
-//!
-//! `n` threads grow only above a total load of `n` × [`THREAD_CALM_PERMILLE`], and `n + 1` shrink
-//! only at or below it. With an alternating load, at most one thread is removed per
-//! [`THREAD_DWELL`].
+//! Threads follow the operator's list of cores; the first N are in use. Every period the busiest
+//! thread that can share load is checked. If pressed for long enough, it shares with the least busy
+//! thread, or with one more if that one is busy. If fewer threads suffice for long enough, the last
+//! one hands its queues to the least busy other thread and sleeps. One [`ThreadScaling`] per
+//! target, owned by its first thread, which always runs. No flapping: `n` threads grow only above
+//! `n` times [`THREAD_CALM_PERMILLE`] of total load; `n + 1` shrink only at or below it, at most
+//! once per [`THREAD_DWELL`]. Invariant: stays within its bounds; never grows to where the same
+//! load lets it shrink. The caller must not rely on its numbers.
 
 use crate::class::{Class, PerClass};
 use crate::limits::{
@@ -29,19 +20,18 @@ use base::Time;
 #[cfg(test)]
 mod tests;
 
-/// The numbers of threads that a target may use, as its operator says it.
+/// The number of threads that a target may use, as configured by the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadBounds {
-    /// The smallest number; 0 for all of its cores where they were named to it, and one where it
-    /// uses what there is.
+    /// Minimum; 0: all cores if the operator listed them, otherwise one.
     pub min: u32,
-    /// The largest number, if there are as many cores.
+    /// Maximum, limited by the number of cores.
     pub max: u32,
 }
 
 impl ThreadBounds {
-    /// The bounds for a target on so many cores (at least one), which were `named` to it or not:
-    /// 1 ≤ min ≤ max ≤ `cores`.
+    /// Returns the range for a target on `cores` cores (at least one), which the operator listed
+    /// (`named`) or not: 1 ≤ min ≤ max ≤ `cores`.
     #[must_use]
     pub fn on(self, cores: usize, named: bool) -> ThreadRange {
         let limit = |bound: u32| usize::try_from(bound).unwrap_or(usize::MAX);
@@ -54,24 +44,24 @@ impl ThreadBounds {
     }
 }
 
-/// The numbers of threads that a target may use: 1 ≤ min ≤ max.
+/// The number of threads that a target may use: 1 ≤ min ≤ max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadRange {
-    /// Never fewer.
+    /// Minimum.
     pub min: usize,
-    /// Never more.
+    /// Maximum.
     pub max: usize,
 }
 
-/// A thread, over the last period.
+/// The load of a thread in the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadLoad {
-    /// The time in which it had something to do, in thousandths.
+    /// Busy time, in thousandths.
     pub busy_permille: u32,
-    /// Share of its load that the smallest of its recently active queues took, in thousandths: all
-    /// of it where there is one such queue, or none.
+    /// Share of its load from the smallest of its recently active queues, in thousandths: 1,000 if
+    /// there is one such queue, or none.
     pub smallest_permille: u32,
-    /// True if it answered more reads later than promised than the promises allow.
+    /// True if more reads missed their SLO's latency than its percentile allows.
     pub late: bool,
 }
 
@@ -83,8 +73,8 @@ impl ThreadLoad {
         late: false,
     };
 
-    /// Returns true if it has more to do than is good for the requests that wait for it, and could
-    /// share it: a queue is never divided.
+    /// Returns true if its load delays waiting requests and can be shared: a queue is never
+    /// divided.
     #[must_use]
     pub const fn is_pressed(self) -> bool {
         let busy = self.busy_permille;
@@ -92,14 +82,14 @@ impl ThreadLoad {
         pressed && self.smallest_permille <= 500
     }
 
-    /// The part of its load, in thousandths, with which `other` is as busy as this; `None` where
-    /// sharing is not worth it, or leaves the busier one no better off.
+    /// Returns the part of its load, in thousandths, whose transfer makes `other` equally busy;
+    /// `None` if sharing is not worthwhile, or would not relieve the busier thread.
     const fn part_for(self, other: Self) -> Option<u32> {
         let gap = self.busy_permille.saturating_sub(other.busy_permille);
         if gap < THREAD_GAP_PERMILLE {
             return None;
         }
-        // With room for what is rounded.
+        // With room for rounding.
         let permille = gap.saturating_mul(500) / self.busy_permille;
         if self.smallest_permille + 4 > 2 * permille {
             return None;
@@ -113,32 +103,32 @@ impl ThreadLoad {
 pub struct LoadShare {
     /// The thread that has the load.
     pub of: usize,
-    /// The share, in thousandths: at most a half.
+    /// The share in thousandths, at most 500.
     pub permille: u32,
 }
 
-/// A step of thread scaling, for the target to carry out.
+/// A step of thread scaling, executed by the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScalingStep {
-    /// The next thread is in use from now on, and takes over a part of another one's load.
+    /// The next thread comes into use and takes over a part of another thread's load.
     Grow {
         /// The thread.
         thread: usize,
-        /// Share of a load that it takes over.
+        /// The part that it takes over.
         part: LoadShare,
     },
-    /// The last thread is in use no more, and hands all that it has to another one.
+    /// The last thread goes out of use and hands all its queues to another one.
     Shrink {
         /// The thread.
         thread: usize,
         /// The thread that takes it over.
         into: usize,
     },
-    /// A thread takes over a part of another one's load.
+    /// A thread in use takes over a part of another one's load.
     Balance {
         /// The thread.
         thread: usize,
-        /// Share of a load that it takes over.
+        /// The part that it takes over.
         part: LoadShare,
     },
 }
@@ -150,7 +140,7 @@ pub struct ThreadScalingCounters {
     pub grown: u64,
     /// Threads put to sleep.
     pub shrunk: u64,
-    /// Times that a thread shared its load with another one in use.
+    /// Number of times that a thread shared its load with another one in use.
     pub balanced: u64,
 }
 
@@ -159,23 +149,23 @@ pub struct ThreadScalingCounters {
 pub struct ThreadScaling {
     range: ThreadRange,
     active: usize,
-    /// Time of the next look.
+    /// Time of the next check.
     next: Time,
-    /// Time until which the last step does not show in the numbers yet.
+    /// Time until which the measurements do not reflect the last step.
     settled_at: Time,
-    /// Time from which on a thread may be given up.
+    /// Time from which a thread may be removed.
     shrinks_from: Time,
-    /// Time from which on threads in use may share again.
+    /// Time from which threads in use may share again.
     shares_from: Time,
-    /// Looks in a row that found a thread pressed.
+    /// Consecutive checks that found a thread pressed.
     pressed: u32,
-    /// Looks in a row that found a thread too many.
+    /// Consecutive checks that found a surplus thread.
     calm: u32,
     counters: ThreadScalingCounters,
 }
 
 impl ThreadScaling {
-    /// Makes the thread scaling of a target with as few threads as the range allows.
+    /// Creates the scaling of a target with the minimum number of threads.
     #[must_use]
     pub const fn new(range: ThreadRange) -> Self {
         Self {
@@ -195,7 +185,7 @@ impl ThreadScaling {
         }
     }
 
-    /// Sets another range from now on; [`step`](Self::step) leads there, one thread at a time.
+    /// Sets another range; [`step`](Self::step) moves into it, one thread at a time.
     pub const fn set_range(&mut self, range: ThreadRange) {
         self.range = range;
         (self.pressed, self.calm) = (0, 0);
@@ -207,7 +197,7 @@ impl ThreadScaling {
         self.range
     }
 
-    /// Returns the number of threads in use: the first of the list.
+    /// Returns the number of threads in use, the first of the list.
     #[must_use]
     pub const fn active(&self) -> usize {
         self.active
@@ -225,8 +215,7 @@ impl ThreadScaling {
         self.range.min < self.range.max
     }
 
-    /// Returns the time of the next look while anything is done at all; [`Time::NEVER`] where the
-    /// number is fixed.
+    /// Returns the time of the next check; [`Time::NEVER`] if the number of threads is fixed.
     #[must_use]
     pub const fn next(&self) -> Time {
         if self.active < self.range.min || self.active > self.range.max {
@@ -238,8 +227,8 @@ impl ThreadScaling {
         }
     }
 
-    /// Returns the time until which the target must look although nothing happens: one that fell
-    /// silent must still shrink. [`Time::NEVER`] where there is nothing to give up.
+    /// Returns the time until which checks are required even without events, so that an idle target
+    /// still shrinks. [`Time::NEVER`] if no thread can be removed.
     #[must_use]
     pub const fn deadline(&self) -> Time {
         if self.active == self.range.min {
@@ -249,11 +238,11 @@ impl ThreadScaling {
         }
     }
 
-    /// Returns the step to take now, if any; asked again until there is none. `threads` are by
-    /// number; what is beyond its end has nothing to do.
+    /// Returns the next step, or `None`; call it until it returns `None`. `threads` are indexed by
+    /// number; threads beyond its end are idle.
     ///
-    /// Outside of the range it leads back into it at once; within it decides when a look is
-    /// [due](Self::next).
+    /// Outside the range it returns a step towards it at once; within the range it acts when a
+    /// check is [due](Self::next).
     pub fn step(&mut self, now: Time, threads: &[ThreadLoad]) -> Option<ScalingStep> {
         let of = |thread: usize| threads.get(thread).copied().unwrap_or(ThreadLoad::IDLE);
         if self.active > self.range.max {
@@ -282,14 +271,14 @@ impl ThreadScaling {
         shrinks.then(|| self.shrink(now, of))
     }
 
-    /// Takes load off a pressed thread, where that helps.
+    /// Relieves a pressed thread if possible.
     fn relieve(&mut self, now: Time, of: impl Fn(usize) -> ThreadLoad) -> Option<ScalingStep> {
         let thread = least_busy(self.active, &of);
         let part = |from: ThreadLoad| from.is_pressed().then(|| from.part_for(of(thread)))?;
         if let Some(from) = busiest(self.active, &of, |from| part(from).is_some())
             && let Some(permille) = part(of(from))
         {
-            // One thread more would be one too many: they can share soon.
+            // An additional thread would be too many: threads in use can share soon.
             if now < self.shares_from {
                 return None;
             }
@@ -304,14 +293,14 @@ impl ThreadScaling {
         grows.then(|| self.grow(now, from))
     }
 
-    /// Returns true if one thread less would do.
+    /// Returns true if one thread fewer would suffice.
     fn has_too_many(&self, of: impl Fn(usize) -> ThreadLoad) -> bool {
         let fewer = self.active - 1;
         if self.active <= self.range.min || (0..self.active).any(|thread| of(thread).late) {
             return false;
         }
         let into = of(least_busy(fewer, &of)).busy_permille;
-        // On an idle thread, the load is in no other load's way.
+        // On an idle thread, the load disturbs no other load.
         let fits = into == 0 || into + of(fewer).busy_permille < THREAD_PRESSED_PERMILLE;
         fits && load(self.active, &of) <= calm(fewer)
     }
@@ -343,15 +332,15 @@ impl ThreadScaling {
         }
     }
 
-    /// Starts the observation anew after a step.
+    /// Restarts the observation after a step.
     fn changed(&mut self, now: Time) {
         (self.pressed, self.calm) = (0, 0);
         self.settled_at = now + THREAD_SETTLE;
     }
 }
 
-/// The one of the first threads that has most to do, of those that are `fit`. The lowest number
-/// wins a draw.
+/// Returns the busiest of the first threads among those that are `fit`. The lowest number wins a
+/// tie.
 fn busiest(
     active: usize,
     of: impl Fn(usize) -> ThreadLoad,
@@ -361,20 +350,20 @@ fn busiest(
     fit.max_by_key(|&thread| of(thread).busy_permille)
 }
 
-/// The one of the first threads that has least to do. The lowest number wins a draw.
+/// Returns the least busy of the first threads. The lowest number wins a tie.
 fn least_busy(active: usize, of: impl Fn(usize) -> ThreadLoad) -> usize {
     let least = (0..active).min_by_key(|&thread| of(thread).busy_permille);
     least.unwrap_or(0)
 }
 
-/// Returns the load of the first threads together, in thousandths of one.
+/// Returns the total load of the first threads, in thousandths of one thread.
 fn load(active: usize, of: impl Fn(usize) -> ThreadLoad) -> u64 {
     (0..active)
         .map(|thread| u64::from(of(thread).busy_permille))
         .sum()
 }
 
-/// Returns the load that `threads` threads carry with ease together, in thousandths of one.
+/// Returns the total load that `threads` threads carry easily, in thousandths of one thread.
 fn calm(threads: usize) -> u64 {
     u64::from(THREAD_CALM_PERMILLE).saturating_mul(threads as u64)
 }
@@ -383,11 +372,11 @@ const fn count(so_far: u32, again: bool) -> u32 {
     if again { so_far.saturating_add(1) } else { 0 }
 }
 
-/// The thread that gets a new queue of `class`, of those that have so many `queues` of each class:
-/// one with the fewest. Of several it is one with the fewest of other classes, so that classes
-/// share a thread only where there are more queues of one than fit elsewhere: a thread that serves
-/// `Latency` holds `Throughput` up, and what is apart from the beginning need not be moved. Of
-/// several again it is the first. `None` without threads.
+/// Returns the thread for a new queue of `class`; `queues` are the numbers of queues of each
+/// thread, by class. Chooses the fewest queues of `class`, then the fewest of other classes, then
+/// the first thread; `None` without threads. Classes therefore share a thread only if one class has
+/// more queues than there are other threads: `Throughput` delays `Latency` on the same thread, and
+/// queues separated from the start need no move.
 pub fn deal(class: Class, queues: impl IntoIterator<Item = PerClass<usize>>) -> Option<usize> {
     let ranked = queues.into_iter().zip(0..).map(|(queues, thread)| {
         let all: usize = queues.iter().map(|(_, count)| count).sum();
@@ -396,11 +385,11 @@ pub fn deal(class: Class, queues: impl IntoIterator<Item = PerClass<usize>>) -> 
     ranked.min().map(|(.., thread)| thread)
 }
 
-/// Brings those of a thread's queues to the front that are to leave it, so that about `permille`
-/// (at most 500) of its load goes. Returns how many they are. Each queue is a name and its load.
+/// Moves those of a thread's queues to the front that should leave it, so that about `permille` (at
+/// most 500) of its load leaves. Returns their number. Each queue is an identifier and its load.
 ///
-/// Largest first, as long as they fit. Where none does, the smallest goes if that leaves the
-/// busier of the two threads with less than now; a queue with all of the load stays.
+/// Takes the largest queues first while they fit. If none fits, the smallest leaves if that lowers
+/// the load of the busier of the two threads; a queue with the entire load stays.
 pub fn choose<T>(queues: &mut [(T, u64)], permille: u32) -> usize {
     let total = queues.iter().map(|queue| u128::from(queue.1)).sum::<u128>();
     let wanted = total * u128::from(permille.min(500)) / 1000;

@@ -1,4 +1,4 @@
-//! Decisions allocate nothing: all memory is there when the switch is made.
+//! Decisions do not allocate: all memory is allocated when the switch is created.
 
 #[cfg(test)]
 mod tests {
@@ -13,7 +13,7 @@ mod tests {
         RequestSteering,
     };
 
-    /// One core's decisions, with a busy machine around it.
+    /// One core's decisions on a busy machine.
     struct Core {
         now: Time,
         prng: Prng,
@@ -60,7 +60,7 @@ mod tests {
             }
         }
 
-        /// A request, and everything that is decided about it.
+        /// Makes all decisions for one request.
         fn decide(&mut self) {
             self.now = self.now + Nanos(self.prng.below(3_000));
             let class = Class::ALL[usize::from(self.prng.chance(1, 2))];

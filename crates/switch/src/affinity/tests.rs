@@ -30,7 +30,7 @@ fn two_queues_on_each_other_s_arrival_cores_both_move() {
         &throughput,
         &latency
     ));
-    // It need not even be the first of the two: when it has come, the other one goes, too.
+    // The order does not matter: when one queue has arrived, the other one moves, too.
     let both = load(4096, 1 << 20);
     assert!(moves_to_arrival_core(
         Class::Throughput,
@@ -82,7 +82,7 @@ fn who_spreads_stays_away_from_what_it_avoids() {
 }
 
 proptest! {
-    /// Application steering does not bring back what spreads and moved to its arrival core.
+    /// Application steering does not move a spreading queue back from its arrival core.
     #[test]
     fn steering_leaves_what_moved_to_its_arrival_core(
         arrival in (0u64..1 << 20, 0u64..1 << 24),

@@ -1,4 +1,4 @@
-//! Application steering against the paper's algorithm written down naively, and its promises.
+//! Application steering compared with a naive form of the paper's algorithm, and its invariants.
 
 use super::*;
 use crate::limits::{APPLICATION_STEERING_PERIOD, LATENCY_LOAD_MAX_BYTES};
@@ -17,7 +17,7 @@ const SETTLED: ApplicationSteeringRules = ApplicationSteeringRules {
     ..PAPER
 };
 
-/// Algorithm 2 for one class over a table of (L, T) per core, which it changes as threads move.
+/// Algorithm 2 for one class on a table of (L, T) per core, updated as threads move.
 fn model(
     rules: &ApplicationSteeringRules,
     class: Class,
@@ -51,8 +51,9 @@ fn model(
                     Hysteresis::Settled => {
                         let calmer = loads[to].1 < loads[home].1 && sum(to) < sum(home);
                         let crowded = loads[home].0 >= rules.latency_load_max_bytes;
-                        // Less load of its own kind, at least as much of the other, and better
-                        // even when it is there: only a crowd is a reason to go.
+                        // Less load of its own kind, at least as much of the other, and still
+                        // better with the thread's load added: only a crowded core is a reason to
+                        // move.
                         let relief = sum(to) + thread.load_bytes < sum(home);
                         calmer || (crowded && loads[to].1 >= loads[home].1 && relief)
                     }
@@ -161,7 +162,7 @@ proptest! {
     }
 }
 
-/// Threads and what they put on the cores, and no other load.
+/// Threads and their load on the cores, without other load.
 struct World {
     threads: Vec<SteeredThread>,
     cores: usize,
@@ -260,12 +261,13 @@ fn six_and_six_on_six_cores_end_in_two_groups() {
 
 #[test]
 fn two_do_not_jump_to_the_same_core_on_stale_numbers() {
-    // Two Throughput threads beside Latency work, two free cores: one each.
+    // Two Throughput threads alongside Latency work, and two free cores: one each.
     let mut world = World::new(3, &[(L, 0, 4096), (T, 0, 1 << 20), (T, 0, 1 << 20)]);
     let mut steering = ApplicationSteering::new(SETTLED);
     world.step(&mut steering);
     world.step(&mut steering);
-    // The first sees two free cores and takes the lower; to the second core 2 is the freer one.
+    // The first thread sees two free cores and takes the lower; the second finds core 2 less
+    // loaded.
     assert_eq!(world.where_they_are(), [0, 1, 2]);
 }
 
@@ -299,7 +301,7 @@ fn the_settled_rule_comes_to_rest_in_random_worlds() {
 
 #[test]
 fn a_full_core_takes_no_more_latency_threads() {
-    // Core 1 has less than core 0 in all, but its Latency load is at the limit.
+    // Core 1 has less load than core 0 in total, but its Latency load is at the limit.
     let loads = [
         per_class(4096, 9 << 20),
         per_class(LATENCY_LOAD_MAX_BYTES, 0),
@@ -340,7 +342,8 @@ fn a_step_moves_so_many_and_the_next_one_goes_on_there() {
 
 #[test]
 fn threads_that_will_not_move_do_not_keep_others_from_it() {
-    // The caller can move none of them (the kernel refuses, say): still each gets its turn.
+    // The caller can move none of them, for example because the kernel refuses; each still gets its
+    // turn.
     let mut apps = vec![(L, 0, 4096)];
     apps.extend(vec![(T, 0, 65_536); 2 * MOVES_PER_STEP_MAX]);
     let world = World::new(64, &apps);
@@ -377,7 +380,7 @@ fn switched_off_or_with_strange_input_nothing_moves() {
 
 #[test]
 fn each_class_is_steered_every_period() {
-    // [blk-switch §3.3]: every 10 ms, not one class every 10 ms and so each every 20.
+    // [blk-switch §3.3]: every class is steered every 10 ms, not one class every 10 ms.
     let all = [(L, 0, 4096), (T, 0, 1 << 20), (L, 1, 4096), (T, 1, 4 << 20)];
     let mut world = World::new(3, &all);
     world.threads[0].pinned_by_user = true;

@@ -1,4 +1,4 @@
-//! Strict service, quanta and floors: by example, and over random backlogs.
+//! Strict service, quanta and floors: examples and random backlogs.
 
 use super::*;
 use crate::limits::{FLOOR_WINDOW, FLOOR_WINDOW_BYTES, QUANTUM_BYTES};
@@ -75,7 +75,7 @@ fn without_a_floor_endless_latency_is_all_there_is() {
 
 #[test]
 fn a_floor_in_time_counts_what_serving_takes() {
-    // A Throughput quantum takes 10 µs and a Latency grant 5: a fifth of the time is asked for.
+    // A Throughput quantum takes 10 µs and a Latency grant 5 µs; the floor is a fifth of the time.
     let mut core = ClassScheduler::new(floor(200, Window::Time(FLOOR_WINDOW)));
     let (mut now, mut time) = (Time(0), backlog(0, 0));
     for _ in 0..100_000 {
@@ -100,13 +100,13 @@ fn who_did_not_wait_is_owed_nothing() {
         core.next(Time(0), &backlog(1 << 20, 0));
         core.served(Time(0), 1 << 20);
     }
-    // It comes: a whole window goes by before it is served out of turn.
+    // When it arrives, a whole window passes before it is served out of order.
     assert_eq!(latency_before_throughput(&mut core), FLOOR_WINDOW_BYTES);
     assert_eq!(core.counters().floor_grants[T], 1);
 }
 
-/// Serves both classes, which always wait, until `Throughput` is served: the `Latency` bytes until
-/// then.
+/// Serves both classes, which always wait, until `Throughput` is served; returns the `Latency`
+/// bytes served before.
 fn latency_before_throughput(core: &mut ClassScheduler) -> u64 {
     let mut before = 0;
     while before <= FLOOR_WINDOW_BYTES {
@@ -122,14 +122,14 @@ fn latency_before_throughput(core: &mut ClassScheduler) -> u64 {
     panic!("Throughput starves");
 }
 
-/// What is documented, for endless work of both classes: no stretch in which `Throughput` waits
-/// serves more than the debt of a window, or than what the last quantum overpaid.
+/// The documented bound for endless work of both classes: while `Throughput` waits, the bytes
+/// served never exceed the debt of one window, or the overpayment of the last quantum.
 #[test]
 fn endless_latency_starves_nobody_with_a_floor_for_longer_than_is_said() {
     for permille in [1, 10, 50, 100, 500, 999] {
         let mut core = ClassScheduler::new(floor(permille, Window::Bytes(FLOOR_WINDOW_BYTES)));
         let share = u64::from(permille);
-        // A quantum is as much as the floor gives in so many bytes.
+        // The `Latency` bytes for which the floor grants one quantum.
         let overpaid = QUANTUM_BYTES * (1_000 - share) / share;
         let longest = FLOOR_WINDOW_BYTES.max(overpaid) + QUANTUM_BYTES;
         let (mut waited, mut turns) = (0, 0);
@@ -216,8 +216,8 @@ fn a_word_without_a_grant_and_a_turned_knob_do_no_harm() {
 }
 
 proptest! {
-    /// Random arrivals and a floor in bytes: over every stretch in which Throughput waits, it gets
-    /// its share of what is served, less one window's share and one grant.
+    /// Random arrivals and a floor in bytes: whenever Throughput waits, it gets its share of the
+    /// bytes served, less one window's share and one grant.
     #[test]
     fn the_floor_is_kept_and_nothing_else_goes_out_of_turn(
         seed in any::<u64>(),
@@ -233,7 +233,7 @@ proptest! {
         let mut prng = Prng::from_seed(seed);
         let mut core = ClassScheduler::new(rules);
         let (mut waiting, mut come, mut gone) = (backlog(0, 0), backlog(0, 0), backlog(0, 0));
-        // What was served since Throughput began to wait: in all, and of it.
+        // Bytes served since Throughput began to wait: in total, and of Throughput.
         let (mut all, mut its) = (0_u64, 0_u64);
         for _ in 0..3_000 {
             let mut arrive = |class: Class, bytes: u64| {
@@ -256,7 +256,7 @@ proptest! {
                 prop_assert!(waiting[L] == 0 || grant.by_floor, "out of turn");
             }
             let waited = waiting[T] > 0;
-            // Sometimes a socket takes less.
+            // Sometimes a socket accepts less.
             let bytes = if prng.chance(1, 10) { prng.below(grant.bytes + 1) } else { grant.bytes };
             waiting[grant.class] -= bytes;
             gone[grant.class] += bytes;
@@ -282,7 +282,7 @@ proptest! {
         }
     }
 
-    /// Endless work of both classes: the floor is what Throughput gets, not more.
+    /// Endless work of both classes: Throughput gets exactly its floor.
     #[test]
     fn a_floor_is_not_a_feast(
         permille in 1_u16..=500,

@@ -1,4 +1,4 @@
-//! Against a model that keeps every completion, and knows nothing of counts.
+//! Comparison with a model that stores every completion and keeps no counts.
 
 use super::*;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ proptest! {
         events in proptest::collection::vec((0_u64..60_000, 0_u8..10, any::<bool>()), 1..200),
     ) {
         let (mut coalescer, mut now) = (Coalescer::default(), Time(1));
-        // When each came that was not told of.
+        // Arrival times of the held completions.
         let mut held: Vec<Time> = Vec::new();
         let mut under_way = depth;
         for (gap, kind, near) in events {
@@ -45,7 +45,7 @@ proptest! {
                 coalescer.until(),
                 held.first().map_or(Time::NEVER, |&first| first + HOLD)
             );
-            // The caller looks at the time that it was given, or a little later.
+            // The caller checks at the requested time, or a little later.
             if coalescer.is_due(now) {
                 prop_assert_eq!(coalescer.notified() as usize, held.len());
                 under_way += held.drain(..).len() as u64;

@@ -1,15 +1,15 @@
-//! The doorbell against a slow, obvious model of it, and by example.
+//! The doorbell compared with a slow, obvious model, and examples.
 
 use super::*;
 use crate::limits::{DOORBELL_DELAY_MIN, EWMA_SHIFT};
 use proptest::prelude::*;
 
-/// The model keeps every request and every event, and works everything out again each time.
+/// A model that stores every request and event, and recomputes everything each time.
 struct Model {
     mode: Mode,
-    /// Arrival, bytes and segments of what waits, oldest first.
+    /// Arrival, bytes and segments of the waiting requests, oldest first.
     held: Vec<(Time, u32, u32)>,
-    /// When the first request came into the empty queue, and how long it might wait then.
+    /// Arrival of the first request in the empty queue, and its maximum wait then.
     first: (Time, Nanos),
     due: Option<Reason>,
     history: Vec<Learned>,
@@ -20,7 +20,7 @@ enum Learned {
     Disappointment,
 }
 
-/// The moving average of a sequence that began with so much, in eighths.
+/// The moving average, in eighths, of a sequence that began with `start`.
 fn average(start: u128, samples: &[u128]) -> u128 {
     samples.iter().fold(start << EWMA_SHIFT, |eighths, sample| {
         eighths - eighths / 8 + sample
@@ -72,8 +72,8 @@ impl Model {
         (gap / 8, average(0, &sizes) / 8)
     }
 
-    /// Plays the near future: one request of the usual size after another, at the usual gap, as
-    /// many as are under way; is the caravan full by count or bytes before the bound is over?
+    /// Simulates the near future: one request of average size per average gap, as many as are
+    /// outstanding. Returns true if the caravan is full by count or bytes before the bound.
     fn expects_to_fill(&self, now: Time, fill: &CaravanLimits, in_flight: u32) -> bool {
         let (gap, each) = self.pace();
         let window = u128::from(self.until().0 - now.0);
@@ -81,7 +81,7 @@ impl Model {
         if by_count <= u128::from(in_flight) && by_count * gap <= window {
             return true;
         }
-        // Fractions of a request count here: bytes come as a stream.
+        // Fractions of a request count here, because bytes arrive as a stream.
         let lacking = u128::from(fill.bytes - self.bytes());
         lacking <= u128::from(in_flight) * each && lacking * gap <= window * each
     }
@@ -175,9 +175,9 @@ enum Event {
     Completion {
         in_flight: u32,
     },
-    /// The caller does as told, if it was told to ring.
+    /// The caller follows a ring.
     Obey,
-    /// So many thousandths of what waits leave, told or not.
+    /// This share of the waiting requests leaves, in thousandths, with or without a ring.
     Take(u16),
     Turn(Mode),
     Clear,
@@ -202,7 +202,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Large ones are rare: they fill every caravan, and their average for long.
+    // Large ones are rare: they fill every caravan, and raise the average for long.
     let bytes = prop_oneof![
         90 => Just(72_u32), 30 => Just(4_120), 2 => Just(65_560), 1 => any::<u32>()
     ];
@@ -222,7 +222,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Gaps as they are in bursts, in steady streams, and between them.
+/// Gaps of bursts, of steady streams, and between them.
 fn gap() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0_u64), 6 => 1_u64..3_000, 2 => 1_000_u64..60_000, 1 => 0_u64..3_000_000]
 }
@@ -309,7 +309,7 @@ proptest! {
             prop_assert_eq!(came, counters.requests + cleared + u64::from(waiting.requests));
             prop_assert_eq!(counters.rings.iter().sum::<u64>(), counters.sizes.caravans());
         }
-        // Whatever happened, the timer brings out what is left.
+        // In every case the timer releases the remaining requests.
         if !bell.waiting().is_empty() {
             let late = bell.on_timer(now + Nanos::from_millis(1));
             prop_assert!(matches!(late, Decision::Ring(_)), "{late:?}");
@@ -319,7 +319,7 @@ proptest! {
     }
 }
 
-/// Lets all that waits leave, and counts it.
+/// Sends all waiting requests, and counts them.
 fn ring(bell: &mut Doorbell, counters: &mut DoorbellCounters) {
     let caravan = bell.waiting();
     counters.count(bell.rang(), caravan.requests, caravan.bytes);
@@ -327,8 +327,8 @@ fn ring(bell: &mut Doorbell, counters: &mut DoorbellCounters) {
 
 const READ: (u32, u32) = (72, 1);
 
-/// A closed loop of that depth on a lane that completes one request every `gap`, with a caller that
-/// rings when told or when the timer comes. Returns the longest wait and the counters.
+/// A closed loop of depth `depth` on a lane that completes one request every `gap`. The caller
+/// sends on a ring or when the timer expires. Returns the longest wait and the counters.
 fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, DoorbellCounters) {
     let mut bell = Doorbell::new(mode);
     let mut counters = DoorbellCounters::default();
@@ -347,7 +347,7 @@ fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, 
         if turn >= depth {
             now = now + gap;
             if in_flight == 0 {
-                // All requests wait in the caravan: only the timer moves the world on.
+                // All requests wait in the caravan: only the timer makes progress.
                 let Decision::Hold { until } = bell.on_timer(oldest) else {
                     unreachable!()
                 };
@@ -395,8 +395,8 @@ fn adaptive_at_high_depth_fills_its_caravans() {
 
 #[test]
 fn a_slow_lane_is_not_worth_waiting_for_however_deep() {
-    // Sixteen arrivals take 160 microseconds here, and the bound is 50. Only the burst at the
-    // start, 128 at once, makes caravans, and a few more while its pace is forgotten.
+    // Sixteen arrivals take 160 µs here, and the bound is 50 µs. Only the initial burst of 128
+    // forms caravans, and a few more until its pace is forgotten.
     let (longest, counters) = closed_loop(Mode::ADAPTIVE, 128, Nanos::from_micros(10), 5_000);
     assert!(longest <= DOORBELL_HOLD, "{longest}");
     assert!(
@@ -487,7 +487,7 @@ fn a_hold_that_was_in_vain_is_not_repeated_at_once() {
         now = now + Nanos(2_000);
         decision = bell.on_request(now, 72, 1, Urgency::Patient, 100);
     }
-    // The stream stops: the timer brings out what waits, and the next one is not held.
+    // The stream stops: the timer releases the waiting requests, and the next one is not held.
     let Decision::Hold { until } = decision else {
         panic!("{decision:?}")
     };

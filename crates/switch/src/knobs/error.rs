@@ -3,13 +3,13 @@
 use crate::limits;
 use std::fmt;
 
-/// Key that [`KnobError::BoundsCross`] reports.
+/// Key of the knob named by an error about crossing thread bounds.
 pub(super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
-/// An invalid switch parameter, value or preset.
+/// An invalid knob, or text that does not set one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnobError {
-    /// A value out of its range.
+    /// A value out of range.
     OutOfRange {
         /// The knob.
         knob: &'static str,
@@ -18,35 +18,35 @@ pub enum KnobError {
         /// The valid values, in the knob's unit.
         expected: String,
     },
-    /// A fixed doorbell delay below the minimum.
+    /// The delay of a fixed doorbell is too short to pay off.
     DelayTooShort {
         /// The knob.
         knob: &'static str,
         /// The delay in microseconds.
         value: String,
     },
-    /// The floors of all classes add up to more than the maximum.
+    /// The sum of all classes' floors is too large.
     TooMuchPromised {
-        /// Their sum in thousandths.
+        /// The sum in thousandths.
         promised: u32,
     },
-    /// `target_threads_min` exceeds `target_threads_max`.
+    /// The minimum number of threads exceeds the maximum.
     BoundsCross {
-        /// Value of `target_threads_min`.
+        /// Minimum number of threads.
         min: u32,
-        /// Value of `target_threads_max`.
+        /// Maximum number of threads.
         max: u32,
     },
-    /// An unknown preset.
+    /// The word is not a preset.
     NoPreset {
-        /// The word, at most its first 32 characters.
+        /// The word, cut to its first 32 characters.
         word: String,
         /// The names of all presets.
         expected: String,
     },
-    /// An unknown knob.
+    /// The word is not a knob.
     NoKnob {
-        /// The word, at most its first 32 characters.
+        /// The word, cut to its first 32 characters.
         word: String,
         /// The keys of all knobs.
         expected: String,
@@ -58,23 +58,23 @@ pub enum KnobError {
         /// The remedy.
         remedy: &'static str,
     },
-    /// An invalid value of a knob.
+    /// A value that the knob does not accept.
     NoValue {
         /// The knob.
         knob: &'static str,
-        /// The value, at most its first 32 characters.
+        /// The value, cut to its first 32 characters.
         word: String,
         /// The valid values, in the knob's unit.
         expected: String,
     },
-    /// A knob without effect, because another knob disables its mechanism.
+    /// A knob of a mechanism that another knob has disabled or replaced.
     NotInUse {
         /// The knob.
         knob: &'static str,
-        /// The knob that it needs.
+        /// The setting that it requires.
         with: &'static str,
     },
-    /// Two of the changed knobs exclude each other.
+    /// Two of the changed knobs are mutually exclusive.
     ChangedTwice {
         /// One of them.
         knob: &'static str,
@@ -82,7 +82,7 @@ pub enum KnobError {
 }
 
 impl KnobError {
-    /// The knob at fault; `None` if the error concerns no single knob.
+    /// The key of the affected knob, or `None`.
     #[must_use]
     pub const fn knob(&self) -> Option<&'static str> {
         match self {
@@ -97,7 +97,7 @@ impl KnobError {
         }
     }
 
-    /// Returns the problem.
+    /// Returns the problem as text.
     #[must_use]
     pub fn problem(&self) -> String {
         match self {
@@ -121,7 +121,7 @@ impl KnobError {
         }
     }
 
-    /// Returns the remedy.
+    /// Returns the remedy as text.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {

@@ -1,24 +1,24 @@
-//! Positions of all knobs that have a name: the default, the baselines, the ablation's steps, and the
+//! Presets: named sets of all knobs, for the default, the baselines, the ablation's steps, and the
 //! paper's switch.
 
 use super::{KnobError, Knobs};
 use std::fmt;
 use std::str::FromStr;
 
-/// The steps of the paper's ablation, each with those before it. `[blk-switch §5.4, Fig. 15]`
+/// The steps of the paper's ablation; each includes those before it. `[blk-switch §5.4, Fig. 15]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ablation {
-    /// "blk-switch-P-RS-AS": none of its mechanisms.
+    /// "blk-switch-P-RS-AS": no mechanism.
     Nothing,
-    /// "blk-switch-RS-AS": an egress and lane per class, and prioritised processing.
+    /// "blk-switch-RS-AS": adds an egress and lane per class, and prioritised processing.
     Prioritisation,
-    /// "blk-switch-AS": and request steering.
+    /// "blk-switch-AS": adds request steering.
     RequestSteering,
-    /// "blk-switch": and application steering.
+    /// "blk-switch": adds application steering.
     ApplicationSteering,
 }
 
-/// A position of all knobs that has a name.
+/// A named set of all knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// [`Knobs::switchyard`].
@@ -37,7 +37,7 @@ pub enum Preset {
     BlkSwitchPaper,
 }
 
-/// Presets and how people write them.
+/// Presets and their names.
 const PRESETS: [(Preset, &str); 10] = [
     (Preset::Switchyard, "switchyard"),
     (Preset::Linux, "linux"),
@@ -58,10 +58,10 @@ const PRESETS: [(Preset, &str); 10] = [
 ];
 
 impl Preset {
-    /// All of them, with their names.
+    /// All presets with their names.
     pub const ALL: &'static [(Self, &'static str)] = &PRESETS;
 
-    /// Its knobs.
+    /// The knobs of the preset.
     #[must_use]
     pub const fn knobs(self) -> Knobs {
         match self {
@@ -89,7 +89,7 @@ impl fmt::Display for Preset {
 impl FromStr for Preset {
     type Err = KnobError;
 
-    /// Takes the names of [`Preset::ALL`], in any case.
+    /// Parses a name of [`Preset::ALL`], case-insensitive.
     fn from_str(word: &str) -> Result<Self, KnobError> {
         PRESETS
             .iter()

@@ -1,9 +1,9 @@
-//! Every knob as text: one line of one table for each.
+//! Every knob as text: one table with a line per knob.
 //!
-//! Files, flags, the HTTP interface, help and [`Knobs::validate`] all read this table, so a further
-//! knob is a further line here and nothing elsewhere. A key is the same word everywhere, with its
-//! unit last; in files and over HTTP a value has the type that it has there (`true`, `"fixed"`,
-//! 64), and on the command line it is text.
+//! Configuration files, flags, the HTTP interface, help and [`Knobs::validate`] all use this table,
+//! so a new knob is a new line here and nothing elsewhere. A key is the same everywhere, and ends
+//! with its unit. Values are typed in files and over HTTP (`true`, `"fixed"`, 64), and text on the
+//! command line.
 
 use super::{KnobError, Knobs, Preset};
 use crate::limits;
@@ -15,15 +15,15 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-/// A knob: its name, its valid values, and its place in [`Knobs`].
+/// A knob: name, valid values, and field in [`Knobs`].
 pub struct Knob {
-    /// Name, with its unit last.
+    /// Name, ending with the unit.
     pub key: &'static str,
-    /// Meaning, as `--help` and the documents show it.
+    /// Description, as shown by `--help` and the documentation.
     pub meaning: &'static str,
     /// Valid values.
     pub range: KnobRange,
-    /// The knob and value without which it does not count, where there is such a condition.
+    /// The setting without which the knob has no effect, or `None`.
     pub with: Option<&'static str>,
     get: fn(&Knobs) -> Option<KnobValue>,
     put: fn(&mut Knobs, KnobValue) -> Option<()>,
@@ -32,26 +32,26 @@ pub struct Knob {
 /// The valid values of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobRange {
-    /// A switch: on or off.
+    /// On or off.
     Switch,
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A whole number within these bounds, themselves included, in the key's unit.
+    /// A whole number within these inclusive bounds, in the key's unit.
     Number(u64, u64),
-    /// A span of time within these bounds, themselves included; as text, whole microseconds.
+    /// A duration within these inclusive bounds; as text, whole microseconds.
     Time(Nanos, Nanos),
 }
 
 /// The value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobValue {
-    /// A switch: on or off.
+    /// On or off.
     Switch(bool),
-    /// A word, by its place in the knob's [`KnobRange::Words`].
+    /// A word, by its index in the knob's [`KnobRange::Words`].
     Word(usize),
     /// A number.
     Number(u64),
-    /// A span of time.
+    /// A duration.
     Time(Nanos),
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for KnobRange {
     }
 }
 
-/// A span of time in microseconds, without the unit.
+/// A duration in microseconds, printed without the unit.
 struct Micros(Nanos);
 
 impl fmt::Display for Micros {
@@ -120,7 +120,7 @@ impl fmt::Display for Micros {
 }
 
 impl KnobSetting {
-    /// The value as text that [`Knobs::set`] takes.
+    /// The value as text accepted by [`Knobs::set`].
     #[must_use]
     pub fn text(&self) -> String {
         match (self.value, self.knob.range) {
@@ -143,10 +143,10 @@ impl fmt::Debug for Knob {
 }
 
 impl Knob {
-    /// All of them. A knob that decides whether others count comes before those.
+    /// All knobs. A knob that enables others precedes them.
     pub const ALL: &'static [Self] = KNOBS;
 
-    /// The knob with this key.
+    /// Returns the knob with this key.
     ///
     /// # Errors
     /// [`KnobError::NoKnob`], or [`KnobError::Removed`].
@@ -167,16 +167,16 @@ impl Knob {
             })
     }
 
-    /// Returns its value in `knobs`; `None` where it does not count.
+    /// Returns its value in `knobs`; `None` if it has no effect there.
     #[must_use]
     pub fn get(&self, knobs: &Knobs) -> Option<KnobValue> {
         (self.get)(knobs)
     }
 
-    /// Parses a text as a value of the knob.
+    /// Parses text as a value of the knob.
     ///
     /// # Errors
-    /// [`KnobError::NoValue`], or that it is out of range.
+    /// [`KnobError::NoValue`], or out of range.
     pub fn parse(&self, text: &str) -> Result<KnobValue, KnobError> {
         let number = || text.parse::<u64>().ok();
         let value = match self.range {
@@ -236,7 +236,7 @@ impl Knob {
         })
     }
 
-    /// Sets it.
+    /// Sets the knob to `value`.
     fn put(&self, knobs: &mut Knobs, value: KnobValue) -> Result<(), KnobError> {
         (self.put)(knobs, value).ok_or(self.not_in_use())
     }
@@ -250,32 +250,31 @@ impl Knob {
 }
 
 impl Knobs {
-    /// Sets one knob, which must count in the position of the others, and does not look at the
-    /// position as a whole ([`Knobs::validate`] does).
+    /// Sets one knob, which must have an effect with the other settings. Does not validate the
+    /// whole set; [`Knobs::validate`] does.
     ///
-    /// # Errors
-    /// An unknown knob, a value that it has not, or a knob that does not count. Nothing has changed
+    /// # Errors An unknown knob, an invalid value, or a knob without effect. Nothing has changed
     /// then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), KnobError> {
         let knob = Knob::find(key)?;
         knob.put(self, knob.parse(value)?)
     }
 
-    /// Returns the value of one knob, as text that [`Knobs::set`] takes.
+    /// Returns the value of one knob as text accepted by [`Knobs::set`].
     ///
     /// # Errors
-    /// An unknown knob, or one that does not count.
+    /// An unknown knob, or one without effect.
     pub fn text(&self, key: &str) -> Result<String, KnobError> {
         let knob = Knob::find(key)?;
         let value = knob.get(self).ok_or_else(|| knob.not_in_use())?;
         Ok(KnobSetting { knob, value }.text())
     }
 
-    /// Changes several knobs together, whatever their order, and validates the result.
+    /// Changes several knobs together, in any order, and validates the result.
     ///
     /// # Errors
-    /// As [`Knobs::set`] and [`Knobs::validate`], or two of them that exclude each other. Nothing
-    /// has changed then.
+    /// As [`Knobs::set`] and [`Knobs::validate`], or two of the knobs are mutually exclusive.
+    /// Nothing has changed then.
     pub fn change<'a>(
         &mut self,
         changes: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -289,7 +288,7 @@ impl Knobs {
             wanted.push((knob, knob.parse(text)?));
         }
         let mut changed = *self;
-        // In the table's order, so that what decides about others is set before them.
+        // In the table's order, so that a knob that enables others is set before them.
         for knob in Knob::ALL {
             if let Some((_, value)) = wanted.iter().find(|(other, _)| other.key == knob.key) {
                 knob.put(&mut changed, *value)?;
@@ -305,7 +304,7 @@ impl Knobs {
         Ok(())
     }
 
-    /// Every knob that counts, with its value, in the table's order.
+    /// Returns every knob that has an effect, with its value, in the table's order.
     pub fn entries(&self) -> impl Iterator<Item = KnobSetting> + use<> {
         let knobs = *self;
         Knob::ALL.iter().filter_map(move |knob| {
@@ -314,15 +313,15 @@ impl Knobs {
         })
     }
 
-    /// The knobs in which this position differs from `base`; [`Knobs::change`] makes this position
-    /// of `base` by them.
+    /// Returns the knobs whose values differ from `base`; passing them to [`Knobs::change`] turns
+    /// `base` into this set.
     pub fn differences(&self, base: &Self) -> impl Iterator<Item = KnobSetting> + use<> {
         let base = *base;
         self.entries()
             .filter(move |entry| entry.knob.get(&base) != Some(entry.value))
     }
 
-    /// The preset that differs least from this position; of several, the first.
+    /// Returns the preset with the fewest differences from this set; the first one on a tie.
     #[must_use]
     pub fn nearest_preset(&self) -> Preset {
         Preset::ALL

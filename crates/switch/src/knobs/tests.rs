@@ -1,4 +1,4 @@
-//! The presets are what they say, and every limit is enforced with a message that helps.
+//! Presets match their documentation, and every limit is enforced with a useful message.
 
 use super::*;
 use crate::latency_activity::LatencyActivity;
@@ -75,7 +75,7 @@ fn each_step_of_the_ablation_adds_one_mechanism() {
     ]
     .map(Knobs::ablation);
     assert_eq!(added(Nothing, Knobs::linux()), [""; 0]);
-    // An egress of its own for each class, served first, by threads that go first.
+    // Each class has its own egress, served in priority order, by threads with priority.
     assert_eq!(
         added(Prioritisation, nothing),
         [
@@ -89,7 +89,7 @@ fn each_step_of_the_ablation_adds_one_mechanism() {
         added(ApplicationSteering, steered),
         ["application_steering=on"]
     );
-    // The last step is Algorithm 2 as it stands.
+    // The last step is Algorithm 2 without additions.
     assert_eq!(all.application_steering.hysteresis, Hysteresis::Paper);
     assert!(!all.queue_affinity && !all.light_hosts);
 }
@@ -125,7 +125,7 @@ fn sends_are_small_beside_latency_work_and_large_without() {
     assert_eq!(Knobs::linux().service().order, Order::RoundRobin);
 }
 
-/// What is said about knobs after one was turned.
+/// Returns the validation error after a change.
 fn complaint(turn: impl FnOnce(&mut Knobs)) -> String {
     let mut knobs = Knobs::switchyard();
     turn(&mut knobs);

@@ -1,4 +1,4 @@
-//! Against a model that keeps every arrival.
+//! Comparison with a model that stores every arrival.
 
 use super::*;
 use base::Nanos;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const SPARSE: u64 = 384 * 1024;
 
-/// As many requests, and so much bulk before each.
+/// Lets `count` requests arrive, each after `bytes` bulk bytes.
 fn arrive(watch: &mut LatencyWatch, now: Time, count: u32, bytes: u64) -> Time {
     let mut now = now;
     for _ in 0..count {
@@ -27,7 +27,7 @@ fn what_leaves_between_two_requests_says_how_near_they_are() {
     assert_eq!(watch.sparse_arrivals(), 0);
     let now = arrive(&mut watch, now, 100, 700_000);
     assert_eq!(watch.latency_activity(now), LatencyActivity::Sparse);
-    // All but the five until the average was there.
+    // All but the first five, which it took to reach the average.
     assert_eq!(watch.sparse_arrivals(), 95);
     let last = now + LOAD_RESET;
     assert_eq!(
@@ -88,10 +88,10 @@ proptest! {
             if arrives { watch.arrived(now) } else { watch.present(now) }
             there.push(now);
         }
-        // Whatever was before, a steady pace is known after a while.
+        // A steady pace is detected after a while, whatever came before.
         now = arrive(&mut watch, now, 64, between);
         let expected = if between < SPARSE { LatencyActivity::Dense } else { LatencyActivity::Sparse };
-        // What 64 eighths leave of the largest that was before.
+        // The remainder, after 64 steps of 1/8, of the largest earlier average.
         prop_assume!(between.abs_diff(SPARSE) > SPARSE / 1_000);
         prop_assert_eq!(watch.latency_activity(now), expected);
         let later = now + Nanos(after);

@@ -5,10 +5,10 @@ use base::Nanos;
 use std::fmt;
 use std::str::FromStr;
 
-/// A path with its parameters. As text: the name, then parameters that are not the default ones,
-/// such as `stm`, or `atm:unplug_threshold=8,unplug_delay_us=500`. The parameters are
-/// `unplug_threshold` and `table_entries` in requests, `unplug_delay_us` and `handover_us` in
-/// microseconds, each in the range of the field of [`PathRules`].
+/// A path with its parameters. Text form: the name, then the non-default parameters, such as `stm`,
+/// or `atm:unplug_threshold=8,unplug_delay_us=500`. The parameters are `unplug_threshold` and
+/// `table_entries` in requests, `unplug_delay_us` and `handover_us` in microseconds, each in the
+/// range of its field in [`PathRules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathSpec {
     /// The path.
@@ -17,13 +17,13 @@ pub struct PathSpec {
     pub rules: PathRules,
 }
 
-/// An invalid I/O path.
+/// The text is not a path with parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// An unknown path.
     #[error("{0:?} is no I/O path; use interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q")]
     Name(String),
-    /// An unknown parameter, or one without a value.
+    /// The text is not a parameter with a value.
     #[error(
         "{0:?} is no parameter of an I/O path; write unplug_threshold=REQUESTS, \
          unplug_delay_us=MICROSECONDS, table_entries=REQUESTS or handover_us=MICROSECONDS"
@@ -37,7 +37,7 @@ pub enum PathError {
         /// The path.
         path: Path,
     },
-    /// The plug parameters have no effect, because a thread waits for each request.
+    /// No request is plugged, because all are awaited.
     #[error(
         "unplug_threshold and unplug_delay_us have no effect without a write-back cache: \
          a request that a thread waits for is not plugged"
@@ -58,7 +58,7 @@ impl From<Path> for PathSpec {
 }
 
 impl PathSpec {
-    /// Returns the same path for awaited requests, as without a write-back cache.
+    /// Returns the same path for requests that are all awaited, as without a write-back cache.
     ///
     /// # Errors
     /// [`PathError::NoPlug`] for parameters without effect.

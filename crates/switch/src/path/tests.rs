@@ -1,4 +1,4 @@
-//! Queues under random arrivals, with an oracle that knows when each request came.
+//! Queues under random arrivals, with an oracle that records each request's arrival.
 
 use super::*;
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn a_path_with_parameters_comes_back_as_text() {
     assert_eq!(stm.for_awaited(), Ok(stm));
 }
 
-/// Parameters were taken that the path overwrote, or did not look at.
+/// Parameters that the path overrides or ignores must be rejected.
 #[test]
 fn parameters_without_effect_or_sense_are_refused() {
     for (text, expected) in [
@@ -132,7 +132,7 @@ fn a_plug_leaves_when_a_thread_waits_for_it() {
     assert_eq!(gate.unplug(at(1)), QueueStep::Run(Runner::Submitter));
     gate.begin();
     gate.take(WRITE);
-    // One that comes while a batch is under way goes with the next one.
+    // A request that arrives while a batch is in flight goes with the next one.
     gate.arrive(at(2), WRITE);
     assert_eq!(gate.unplug(at(3)), QueueStep::Nothing);
     assert!(gate.goes_on(at(4), Runner::Submitter));
@@ -177,7 +177,7 @@ fn double_buffering_hands_over_to_the_dispatcher() {
     assert_eq!(gate.after(at(5)), QueueStep::Nothing);
 }
 
-/// 2Q is ATM with another critical section, so write-back gathers in its plug. `[Yu §5.1]`
+/// 2Q is ATM with another critical section, so write-back accumulates in its plug. `[Yu §5.1]`
 #[test]
 fn double_buffering_plugs_write_back_as_atm_does() {
     for kind in [QueueKind::Plugged, QueueKind::Shadow] {
@@ -187,13 +187,14 @@ fn double_buffering_plugs_write_back_as_atm_does() {
             assert_eq!(gate.arrive(at(1), WRITE), QueueStep::Nothing);
         }
         assert_eq!(gate.arrive(at(2), WRITE), QueueStep::Run(Runner::Submitter));
-        // Of fewer, the dispatcher takes care when they are due, and who waits for one at once.
+        // Below the threshold, the dispatcher sends when they are due, and a waiting thread sends
+        // at once.
         let mut gate = Gate::new(kind, PathRules::default());
         gate.arrive(at(0), WRITE);
         assert_eq!(gate.next(at(1_000)), QueueStep::Run(Runner::Dispatcher));
         assert_eq!(gate.unplug(at(5)), QueueStep::Run(Runner::Submitter));
     }
-    // A read takes the writes along that have gathered.
+    // A read takes the accumulated writes along.
     let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
     gate.arrive(at(0), WRITE);
     gate.arrive(at(1), WRITE);
@@ -202,7 +203,7 @@ fn double_buffering_plugs_write_back_as_atm_does() {
     assert_eq!([WRITE, WRITE, READ].map(|one| taking.takes(one)), [true; 3]);
 }
 
-/// A write of a journal left with all that the caches wrote back meanwhile.
+/// A journal write must not leave with everything that the caches write back meanwhile.
 #[test]
 fn commits_leave_before_what_nobody_waits_for_and_every_other_time() {
     let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
@@ -244,9 +245,9 @@ enum Event {
     Arrive(Properties),
     /// Time passes, in microseconds.
     Pass(u64),
-    /// What is under way ends.
+    /// The batch in flight completes.
     Done,
-    /// A thread waits for what is plugged.
+    /// A thread waits for a plugged request.
     Unplug,
 }
 
@@ -260,7 +261,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A queue, its requests with the time at which each came, and who runs it.
+/// A queue, its requests with their arrival times, and its runner.
 struct Oracle {
     kind: QueueKind,
     rules: PathRules,
@@ -269,7 +270,7 @@ struct Oracle {
     queue: VecDeque<(Time, Properties)>,
     runner: Option<Runner>,
     alarm: Option<Time>,
-    /// The last batch was of commits alone.
+    /// The last batch contained only commits.
     commits_went: bool,
 }
 
@@ -330,7 +331,7 @@ impl Oracle {
         self.follow(self.gate.after(self.now));
     }
 
-    /// Lets time pass, with the dispatcher's alarm on its way.
+    /// Lets time pass, with the dispatcher's timer set.
     fn pass(&mut self, micros: u64) {
         let end = self.now + Nanos::from_micros(micros);
         while let Some(alarm) = self.alarm.filter(|&alarm| alarm <= end) {
@@ -347,7 +348,7 @@ impl Oracle {
         if self.runner.is_some() || self.queue.is_empty() {
             return;
         }
-        // What waits without a runner is plugged, and an alarm will end that in time.
+        // A request that waits without a runner is plugged, and a timer will release it in time.
         assert!(matches!(
             self.kind,
             QueueKind::Plugged | QueueKind::Dispatched | QueueKind::Shadow
@@ -402,7 +403,7 @@ proptest! {
             }
             oracle.check();
         }
-        // In the end nothing is left behind.
+        // At the end no request remains.
         for _ in 0..400 {
             oracle.done();
             oracle.pass(100);

@@ -1,4 +1,4 @@
-//! Request steering against the paper's algorithm written down naively, and its promises.
+//! Request steering compared with a naive form of the paper's algorithm, and its invariants.
 
 use super::*;
 use crate::limits::{NEARLY_FULL_REQUESTS, STEERING_THRESHOLD_BYTES};
@@ -108,7 +108,7 @@ proptest! {
     }
 }
 
-/// Loads that change with every look, as if other cores were racing; remembers what it said last.
+/// Loads that change on every read, as if other cores were racing; stores the last values returned.
 struct Racing {
     prng: RefCell<Prng>,
     said: RefCell<Vec<Option<u64>>>,
@@ -165,7 +165,7 @@ fn whatever_a_race_makes_it_read_it_chooses_what_looked_free() {
     }
 }
 
-/// Loads of that many KiB, no `Latency` load, nothing waiting.
+/// Loads in KiB, without `Latency` load or waiting requests.
 fn loads(kib: &[u64]) -> Vec<Option<EgressLoad>> {
     let of = |kib: &u64| EgressLoad {
         throughput_bytes: kib * 1024,
@@ -176,8 +176,8 @@ fn loads(kib: &[u64]) -> Vec<Option<EgressLoad>> {
 
 #[test]
 fn two_choices_favour_the_less_loaded_as_they_should() {
-    // Five candidates of different load: the k-th least loaded wins 2 (5 - k) / (5 × 4) of the
-    // draws, k from 1. The local core is overloaded and no candidate.
+    // Five candidates with different loads: the k-th least loaded wins 2 (5 - k) / (5 × 4) of the
+    // draws, k from 1. The local core is overloaded and not a candidate.
     let loads = loads(&[2000, 50, 10, 40, 20, 30]);
     let mut steering = RequestSteering::new(PLAIN, 6, 42);
     let mut wins = [0_u32; 6];

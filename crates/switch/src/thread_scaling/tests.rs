@@ -1,5 +1,5 @@
-//! Thread scaling against the rule written down naively, over threads with queues that move as it
-//! says.
+//! Thread scaling compared with a naive form of the rule, with threads whose queues move as it
+//! decides.
 
 use super::*;
 use crate::limits::TARGET_THREADS_MAX;
@@ -20,7 +20,7 @@ fn busy(permille: u32) -> ThreadLoad {
     }
 }
 
-/// Looks at the same threads again and again, until something is done or so many looks are over.
+/// Checks the same threads repeatedly, until a step is returned or `looks` checks are done.
 fn look(
     scaling: &mut ThreadScaling,
     now: &mut Time,
@@ -33,12 +33,12 @@ fn look(
     })
 }
 
-/// The rule once more, from everything that was ever seen.
+/// The rule recomputed from the whole history.
 #[derive(Debug)]
 struct Model {
     range: ThreadRange,
     active: usize,
-    /// What was seen at each look since something was done, oldest first.
+    /// Loads at each check since the last step, oldest first.
     seen: Vec<Vec<ThreadLoad>>,
     looked_at: Option<Time>,
     done_at: Option<Time>,
@@ -63,7 +63,7 @@ impl Model {
         since.is_none_or(|since| now >= since + span)
     }
 
-    /// The busiest of the threads that are fit.
+    /// The busiest of the fit threads.
     fn busiest(threads: &[ThreadLoad], fit: impl Fn(&ThreadLoad) -> bool) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (number, thread) in threads.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Model {
         threads.iter().position(is_it).unwrap_or(0)
     }
 
-    /// What of a thread's load evens it out with another, where that can be.
+    /// The part of a thread's load that balances it with another, if possible.
     fn part(from: &ThreadLoad, to: &ThreadLoad) -> Option<u32> {
         let gap = u64::from(from.busy_permille.checked_sub(to.busy_permille)?);
         let whole = gap * 1000 / u64::from(from.busy_permille.max(1)) / 2;
@@ -212,7 +212,7 @@ fn ranges() -> impl Strategy<Value = ThreadRange> {
 }
 
 proptest! {
-    /// Numbers stay for some looks, so that something comes of them; ranges change now and then.
+    /// Loads stay for some checks, so that steps result; ranges change now and then.
     #[test]
     fn it_does_what_the_rule_says(
         first in ranges(),
@@ -244,10 +244,10 @@ proptest! {
     }
 }
 
-/// Threads, queues that ask for the same all the time, and no other load.
+/// Threads, and queues with constant load, without other load.
 #[derive(Debug)]
 struct Machine {
-    /// The queues of each thread, by what they ask for in millionths of a thread.
+    /// The queues of each thread, by load in millionths of a thread.
     threads: Vec<Vec<u64>>,
 }
 
@@ -288,7 +288,7 @@ impl Machine {
         }
     }
 
-    /// What was done in this time, of which steps change the number of threads.
+    /// Returns the number of steps in this time, and how many of them change the number of threads.
     fn run(&mut self, scaling: &mut ThreadScaling, from: Time, span: Nanos) -> (u32, u32) {
         let (mut now, mut steps, mut resized) = (from, 0, 0);
         while now < from + span {
@@ -304,7 +304,8 @@ impl Machine {
 }
 
 proptest! {
-    /// The same load makes it go one way at most, and then nothing is done any more.
+    /// A constant load moves the number of threads in at most one direction, and then no more steps
+    /// follow.
     #[test]
     fn a_load_that_stays_is_left_in_peace(
         queues in prop::collection::vec(0..400_000u64, 0..24),
@@ -331,8 +332,8 @@ proptest! {
         prop_assert!(machine.threads[scaling.active()..].iter().all(Vec::is_empty));
     }
 
-    /// Against all ways to choose: what goes is at most what was asked for, and at least half of
-    /// the best that fits; or else one queue, with which the busier one has less than before.
+    /// Comparison with all possible choices: the chosen load is at most the requested one and at
+    /// least half of the best fit, or else a single queue that relieves the busier thread.
     #[test]
     fn what_goes_is_about_what_was_asked_for(
         loads in prop::collection::vec(0..50u64, 0..10),
@@ -482,7 +483,8 @@ fn bounds_fit_the_cores() {
     assert_eq!(bounds(2, 3).on(8, true), range(2, 3));
 }
 
-/// Deals queues of these classes out to so many threads; how many each has of each class.
+/// Assigns queues of these classes to `threads` threads; returns the number of each class per
+/// thread.
 fn dealt(threads: usize, classes: impl IntoIterator<Item = Class>) -> Vec<PerClass<usize>> {
     let mut queues = vec![PerClass::of([0; Class::COUNT]); threads];
     for class in classes {
@@ -494,17 +496,17 @@ fn dealt(threads: usize, classes: impl IntoIterator<Item = Class>) -> Vec<PerCla
 
 #[test]
 fn classes_are_apart_where_threads_have_as_many_queues_of_each() {
-    // What hosts connect: a queue of each class for each of their cores.
+    // Connections of a host: a queue of each class for each of its cores.
     let pairs = |cores| std::iter::repeat_n(Class::ALL, cores).flatten();
     for threads in [2, 4, 8] {
-        // Whatever was connected before, and is gone.
+        // Whatever was connected and disconnected before.
         let queues = dealt(threads, pairs(threads));
         for queues in queues {
             let counts: Vec<_> = queues.iter().map(|(_, &count)| count).collect();
             assert!(counts == [0, 2] || counts == [2, 0], "{counts:?}");
         }
     }
-    // One class alone has all threads.
+    // A single class uses all threads.
     let queues = dealt(4, std::iter::repeat_n(Class::Throughput, 8));
     assert!(queues.iter().all(|q| q[Class::Throughput] == 2));
     assert_eq!(deal(Class::Latency, []), None);

@@ -1,4 +1,4 @@
-//! The list of all knobs, in the order in which they are shown and set.
+//! The list of all knobs, in the order in which they are displayed and set.
 
 use super::{Knob, KnobRange, KnobValue};
 use crate::application_steering::Hysteresis;
@@ -18,7 +18,7 @@ const REQUESTS: KnobRange = KnobRange::Number(1, limits::CARAVAN_REQUESTS_MAX as
 const BYTES: KnobRange = KnobRange::Number(1, limits::CARAVAN_BYTES_MAX);
 const IOVECS: KnobRange = KnobRange::Number(1, limits::CARAVAN_IOVECS_MAX as u64);
 
-/// A knob that always counts.
+/// A knob that always has an effect.
 macro_rules! always {
     ($key:literal, $meaning:literal, switch => $($field:ident).+) => {
         Knob {
@@ -77,7 +77,7 @@ macro_rules! always {
     };
 }
 
-/// A limit that makes a doorbell ring early; of no meaning for one that always rings.
+/// A limit at which a doorbell rings early; without effect for a doorbell that always rings.
 macro_rules! fill {
     ($key:literal, $meaning:literal, $range:expr, $field:ident) => {
         Knob {
@@ -113,7 +113,7 @@ macro_rules! floor {
     };
 }
 
-/// Knobs of earlier versions, and the remedy of each.
+/// Removed knobs of earlier versions, with their remedies.
 pub(super) const REMOVED: &[(&str, &str)] = &[(
     "threads",
     "omit it: each core of a switchboard has one thread for all classes",
@@ -241,7 +241,7 @@ pub(super) const KNOBS: &[Knob] = &[
             let before = knobs.doorbell;
             if std::mem::discriminant(&before) != std::mem::discriminant(&wanted) {
                 knobs.doorbell = wanted;
-                // What rings early stays, where the mode before had it.
+                // The early-ring limits are kept if the previous mode had them.
                 if let (Some(new), Some(old)) = (fill_mut(&mut knobs.doorbell), fill(&before)) {
                     *new = old;
                 }
@@ -353,7 +353,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Returns the amount that rings a doorbell early.
+/// Returns the size at which a doorbell rings early.
 fn fill(mode: &Mode) -> Option<CaravanLimits> {
     match mode {
         Mode::Immediate => None,

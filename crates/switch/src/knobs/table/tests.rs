@@ -1,4 +1,4 @@
-//! Text turns knobs as fields do, and everything that is said can be said back.
+//! Text sets knobs like fields do, and every value survives formatting and parsing.
 
 use super::*;
 use crate::class::Class;
@@ -196,7 +196,7 @@ fn a_position_is_told_by_the_nearest_preset() {
     assert_eq!(keys, ["quantum_bytes"]);
 }
 
-/// Any position that text can reach.
+/// Any set of knobs that text can express.
 fn any_knobs() -> impl Strategy<Value = Knobs> {
     let turn = (0..Knob::ALL.len(), any::<u64>());
     (0..Preset::ALL.len(), prop::collection::vec(turn, 0..12)).prop_map(|(preset, turns)| {
@@ -214,7 +214,7 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
                     .to_string(),
             };
             let mut turned = knobs;
-            // A knob that does not count now, or promises too much, stays as it is.
+            // A knob without effect at present, or with too large a floor, stays unchanged.
             if turned.set(knob.key, &text).is_ok() && turned.validate().is_ok() {
                 knobs = turned;
             }
