@@ -353,50 +353,47 @@ mod tests {
     #[test]
     fn an_error_names_the_app_the_key_and_what_would_be_right() {
         for (text, expected) in [
-            ("randread", "is not an app; write it as NAME:rw="),
-            (":rw=read", "is not a name for an app"),
-            ("a b:rw=read", "is not a name for an app"),
-            ("a:", "app \"a\": \"\": write KEY=VALUE"),
+            ("randread", "is not an app; use NAME:rw="),
+            (":rw=read", "invalid app name"),
+            ("a b:rw=read", "invalid app name"),
+            ("a:", "app \"a\": \"\": use KEY=VALUE"),
             ("a:bs=4k", "app \"a\": rw: is missing"),
-            (
-                "a:rw=raed",
-                "app \"a\": rw=raed: write read, write, randread",
-            ),
+            ("a:rw=raed", "app \"a\": rw=raed: use read, write, randread"),
             (
                 "a:rw=read,bs=5000",
-                "app \"a\": bs=5000: write a multiple of 512",
+                "app \"a\": bs=5000: use a multiple of 512",
             ),
-            ("a:rw=read,bs=2m", "bs=2m: write a multiple of 512 up to 1m"),
-            ("a:rw=read,bs=", "bs=: write a multiple"),
-            ("a:rw=read,bs=4294967295k", "write a multiple"),
+            ("a:rw=read,bs=2m", "bs=2m: use a multiple of 512 up to 1m"),
+            ("a:rw=read,bs=", "bs=: use a multiple"),
+            ("a:rw=read,bs=4294967295k", "use a multiple"),
             (
                 "a:rw=read,depth=0",
-                "app \"a\": depth=0: write a whole number from 1 to 1023",
+                "app \"a\": depth=0: use a whole number from 1 to 1023",
             ),
-            ("a:rw=read,depth=x", "depth=x: write a whole number"),
-            ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
+            ("a:rw=read,depth=x", "depth=x: use a whole number"),
+            ("a:rw=read,rate=0", "rate=0: use a whole number from 1"),
             (
                 "a:rw=read,journal=8",
-                "app \"a\": journal=8: a journal only writes",
+                "app \"a\": journal=8: needs a write-only closed loop",
             ),
-            ("a:rw=write,journal=0", "journal=0: write a whole number"),
-            ("a:rw=read,pace=poisson", "pace: is the pace of a rate"),
-            ("a:rw=read,rate=1,pace=x", "pace=x: write even or poisson"),
+            ("a:rw=write,journal=0", "journal=0: use a whole number"),
+            ("a:rw=read,pace=poisson", "pace: needs a rate"),
+            ("a:rw=read,rate=1,pace=x", "pace=x: use even or poisson"),
             (
                 "a:rw=read,class=x",
-                "app \"a\": class=x: write L, T, or ioprio",
+                "app \"a\": class=x: use L, T, or ioprio",
             ),
-            ("a:rw=read,mix=50", "mix=50: rw=read has nothing to mix"),
+            ("a:rw=read,mix=50", "mix=50: rw=read is not a mixed load"),
             (
                 "a:rw=rw,mix=101",
-                "mix=101: write a whole number from 0 to 100",
+                "mix=101: use a whole number from 0 to 100",
             ),
             (
                 "a:rw=read,iodepth=3",
-                "\"iodepth\": there is no such key; the keys are rw, bs",
+                "\"iodepth\": unknown key; use rw, bs",
             ),
             ("a:rw=read,depth=1,depth=2", "depth: given twice"),
-            ("a:rw=read,,", "write KEY=VALUE"),
+            ("a:rw=read,,", "use KEY=VALUE"),
         ] {
             let error = text.parse::<App>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");

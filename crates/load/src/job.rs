@@ -256,7 +256,7 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(error("a:rw=read,bs=512", capabilities).contains("4096-byte blocks"));
+        assert!(error("a:rw=read,bs=512", capabilities).contains("block size of 4096 bytes"));
         assert!(error("a:rw=read,bs=128k", capabilities).contains("at most 65536"));
         let read_only = Capabilities {
             read_only: true,

@@ -475,7 +475,7 @@ fn apps_share_a_cache_and_the_report_counts_what_it_did() {
             assert!(cache.counters.dirty_peak > 0, "{cache:?}");
             assert_eq!((cache.lost, cache.counters.failed), (0, 0), "{cache:?}");
             assert_eq!(report.apps[0].software_us, None);
-            assert!(report.to_string().contains("\ncache: "), "{report}");
+            assert!(report.to_string().contains("\ncache pages: "), "{report}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The token scheduler: which requests go to the device now. `[ReFlex §3.2.2, Algorithm 1]`
+//! The token scheduler: decides which requests go to the device now. `[ReFlex §3.2.2, Algorithm 1]`
 //!
 //! One [`TokenScheduler`] per thread and device, owned by the thread. It holds the software queues
 //! of the tenants with connections there; threads share the device's [`TokenPool`] and each

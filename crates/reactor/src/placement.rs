@@ -203,7 +203,7 @@ mod tests {
             (before, allowed_cores().expect("known"), error.to_string())
         });
         assert_eq!(before, after);
-        let choice = format!("choose from {}", ranges(&before));
+        let choice = format!("use one of {}", ranges(&before));
         assert!(error.contains(&choice), "{error}");
         // A thread that was confined is not let out.
         let (first, last) = (before[0], before[before.len() - 1]);

@@ -444,7 +444,7 @@ fn options_that_contradict_each_other_are_refused() {
             },
         );
         let text = refused.expect_err("out of range").to_string();
-        assert!(text.contains("from 100ms to 3600s"), "{text}");
+        assert!(text.contains("use 100ms to 3600s"), "{text}");
     }
 }
 

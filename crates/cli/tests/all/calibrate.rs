@@ -74,7 +74,11 @@ fn what_cannot_be_calibrated_is_explained() {
     // Prices that the device contradicts are no model.
     let wrong = run(&[&VIRTUAL[..], &["--write-cost", "40"]].concat());
     code(&wrong, 2);
-    assert!(stderr(&wrong).contains("noise"), "{}", stderr(&wrong));
+    assert!(
+        stderr(&wrong).contains("contradict each other"),
+        "{}",
+        stderr(&wrong)
+    );
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn a_busy_port_a_missing_file_and_a_foreign_address_say_what_to_do() {
 
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--cores", "1000"]);
     code(&output, 2);
-    assert!(stderr(&output).contains("core 1000"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("CPU 1000"), "{}", stderr(&output));
 }
 
 #[test]

@@ -214,7 +214,7 @@ mod tests {
             block_bytes: 512,
             blocks: 800,
         };
-        assert!(refused(other, None).contains("800 of 512"));
+        assert!(refused(other, None).contains("800 blocks of 512"));
         let read_only = Parameters {
             read_only: true,
             ..parameters

@@ -620,8 +620,7 @@ pub(crate) struct NamespacesFound {
 }
 
 /// Why a namespace that the controller could not identify cannot be opened.
-const NOT_IDENTIFIED: &str = "the controller cannot identify it now; try again later, or see the \
-                              target's log";
+const NOT_IDENTIFIED: &str = "Identify fails at present; retry later, or see the target's log";
 
 /// The queue identifiers in use.
 #[derive(Debug, Default)]

@@ -21,7 +21,8 @@ use wire::fabrics::ConnectData;
 use wire::nvme::Status;
 
 /// Error of a channel that gets no queue.
-const NO_QUEUE_LEFT: &str = "it grants no further I/O queue; use fewer queues or raise its limit";
+const NO_QUEUE_LEFT: &str = "it grants no more I/O queues; use fewer queues, or raise the target's \
+    limit";
 
 impl RemoteChannel {
     /// Moves the state machine, and acts on lanes and requests as the new state requires.
@@ -346,7 +347,7 @@ impl RemoteChannel {
             } else {
                 ConnectionError::TimedOut {
                     address,
-                    what: "a command, nor to its Abort",
+                    what: "a command and its Abort",
                     seconds: options.command_timeout.0 / 1_000_000_000,
                 }
             };

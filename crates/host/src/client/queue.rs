@@ -393,31 +393,30 @@ base::with_defaults! {
     /// Options of a [`Queue`] through a switchboard.
     #[derive(Clone, Debug)]
     pub struct SwitchedQueueOptions {
-        /// Class of the queue's requests; `None` for that of the namespace.
+        /// Class of the requests; `None`: that of the namespace.
         pub class: Option<Class> = None,
-        /// Requests at once: 1 to 4,096.
+        /// Outstanding requests, 1 to 4,096.
         pub depth: u32 = SUBMITTER_DEPTH,
-        /// Bytes of the longest request with data: a block, to what the controller takes. Twice as much
-        /// for each request of the depth is the address space that the queue takes, 2 GiB at most, for
-        /// which the depth is reduced.
+        /// Largest request in bytes: from one block to the controller's limit. The queue uses 2 ×
+        /// depth × this of address space, at most 2 GiB; the depth is reduced to fit.
         pub request_bytes: u32 = SUBMITTER_BYTES,
-        /// Bytes that [`Queue::reserve`] may give in all, 1 GiB at most: address space.
+        /// Size of the memory for [`Queue::reserve`] in bytes, at most 1 GiB. Reserves address
+        /// space only.
         pub buffer_bytes: u64 = 0,
         /// Idle policy of [`Queue::wait`].
         pub poll: PollPolicy = PollPolicy::Auto,
-        /// Lets application steering move the thread to other cores of the switchboard while it has the
-        /// queue, unless it was pinned to one.
+        /// Application steering may move the thread between cores of the switchboard while the
+        /// queue exists, unless the thread is pinned to one CPU.
         pub steered: bool = false,
     }
 }
 
 impl Namespace {
-    /// A queue for the calling thread through the switchboard: its requests share the lanes of the
-    /// other threads, by their class.
+    /// A queue of the calling thread through the switchboard.
     ///
     /// # Errors
-    /// As [`Switchboard::namespace`]; when the machine refuses another io_uring or the memory; when
-    /// the switchboard has 4,096 submitters, or is broken.
+    /// As [`Switchboard::namespace`]; no io_uring or memory available; a switchboard with 4,096
+    /// submitters, or one that failed.
     pub fn switched_queue(
         &self,
         board: &Switchboard,

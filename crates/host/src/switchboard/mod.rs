@@ -424,7 +424,8 @@ impl Switchboard {
         let mut keys = changed.differences(&current).map(|entry| entry.knob.key);
         if let Some(key) = keys.find(|key| FIXED_KNOBS.contains(key)) {
             return Err(HostError::Option(format!(
-                "{key} stays as it was when the switchboard started: start another one with it"
+                "{key} is fixed after the start of a switchboard; start another switchboard with \
+                 the new value"
             )));
         }
         self.replace_knobs(&mut current, changed)

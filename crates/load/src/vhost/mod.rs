@@ -142,7 +142,7 @@ fn negotiate(front_end: &mut Frontend) -> vhost::Result<(u64, u16)> {
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::CONFIG;
     if features & needed != needed || !front_end.get_protocol_features()?.contains(agreed) {
-        let error = io::Error::other("the back end lacks features");
+        let error = io::Error::other("the back end lacks required features");
         return Err(vhost::Error::IOError(error));
     }
     front_end.set_protocol_features(agreed)?;

@@ -393,10 +393,10 @@ mod tests {
     fn a_core_that_ends_while_others_run_is_noticed() {
         type Work = fn() -> io::Result<()>;
         let endings: [(Work, &str); 2] = [
-            (|| panic!("a bug"), "core 1 has ended: it panicked"),
+            (|| panic!("a bug"), "core 1 failed: the thread panicked"),
             (
                 || Err(io::Error::other("no ring")),
-                "core 1 has ended: no ring",
+                "core 1 failed: no ring",
             ),
         ];
         for (end, says) in endings {

@@ -262,8 +262,8 @@ mod tests {
         let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
         for (nsids, reason) in [
             (&[1, 2, 1][..], "namespace 1 of"),
-            (&[0], "not 0"),
-            (&[1025], "not 1025"),
+            (&[0], "ID 0 is out of range"),
+            (&[1025], "ID 1025 is out of range"),
         ] {
             let refused = target.add_subsystem(with_namespaces(nsids));
             let error = refused.expect_err("it makes no sense").to_string();

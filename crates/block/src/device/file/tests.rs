@@ -234,7 +234,7 @@ fn a_file_that_is_too_short_is_refused_or_extended() {
         size: None,
         ..good.clone()
     };
-    assert!(refused(&whole).contains("less than one 512-byte block"));
+    assert!(refused(&whole).contains("less than one block of 512 bytes"));
     let fixed = FileOptions {
         create: false,
         ..good.clone()

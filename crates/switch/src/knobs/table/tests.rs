@@ -125,7 +125,7 @@ fn what_cannot_be_turned_is_said_and_changes_nothing() {
         ),
         (
             &[("doorbell_delay_us", "99999999999999999")],
-            "doorbell_delay_us cannot be ",
+            "invalid value \"99999999999999999\" of doorbell_delay_us: use ",
         ),
         (
             &[("doorbell_max_hold_us", "30")],
@@ -141,7 +141,7 @@ fn what_cannot_be_turned_is_said_and_changes_nothing() {
         ),
         (
             &[("floor_window_us", "1000"), ("floor_window_bytes", "4096")],
-            "floor_window_us is turned",
+            "floor_window_us is set",
         ),
         (
             &[
