@@ -1,15 +1,16 @@
-//! Little-endian integers at fixed places of byte arrays.
+//! Little-endian integers at fixed offsets of byte arrays.
 //!
-//! Callers hand in slices of a length that they have checked; an index outside is a mistake of this
-//! crate, never of a peer. With constant offsets into arrays the bounds checks vanish.
+//! Callers pass slices whose length they have checked; an index out of bounds is a bug of this
+//! crate, never a peer's fault. With constant offsets into arrays the compiler removes the bounds
+//! checks.
 
-/// The 16-bit value at `offset`.
+/// Returns the 16-bit value at `offset`.
 #[inline(always)]
 pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }
 
-/// The 32-bit value at `offset`.
+/// Returns the 32-bit value at `offset`.
 #[inline(always)]
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let mut raw = [0; 4];
@@ -17,7 +18,7 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(raw)
 }
 
-/// The 64-bit value at `offset`.
+/// Returns the 64-bit value at `offset`.
 #[inline(always)]
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let mut raw = [0; 8];
@@ -43,25 +44,25 @@ pub(crate) fn put_u64(bytes: &mut [u8], offset: usize, value: u64) {
     bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The low 16 bits.
+/// Returns the low 16 bits.
 #[inline(always)]
 pub(crate) const fn low16(value: u32) -> u16 {
     (value & 0xffff) as u16
 }
 
-/// The high 16 bits.
+/// Returns the high 16 bits.
 #[inline(always)]
 pub(crate) const fn high16(value: u32) -> u16 {
     (value >> 16) as u16
 }
 
-/// The byte that starts at bit `shift`, which is at most 24.
+/// Returns the byte that starts at bit `shift`, which is at most 24.
 #[inline(always)]
 pub(crate) const fn byte_of(value: u32, shift: u32) -> u8 {
     ((value >> shift) & 0xff) as u8
 }
 
-/// Two 16-bit halves as one value.
+/// Returns two 16-bit halves as one value.
 #[inline(always)]
 pub(crate) const fn join16(low: u16, high: u16) -> u32 {
     low as u32 | ((high as u32) << 16)

@@ -1,10 +1,10 @@
-//! One table of offsets per data structure, from which both directions come.
+//! One table of offsets per data structure, for both parsing and encoding.
 //!
-//! The big structures (identify data, log pages) have dozens of fields. Writing parse and encode by
-//! hand would name every offset twice, and the two would drift; the `layout!` macro names it once
-//! and proves while compiling that fields do not overlap and stay inside the structure.
+//! The large structures (identify data, log pages) have dozens of fields. Separate parse and encode
+//! code would state every offset twice, and the two could diverge; the `layout!` macro states it
+//! once, and proves at compile time that fields do not overlap and stay inside the structure.
 
-/// A value with a fixed place on the wire, little-endian.
+/// A value with a fixed layout on the wire, little-endian.
 pub(crate) trait Field: Sized {
     /// Bytes on the wire.
     const SIZE: usize;
@@ -12,11 +12,11 @@ pub(crate) trait Field: Sized {
     fn get(bytes: &[u8]) -> Self;
     /// Writes the value to the first `SIZE` bytes.
     fn put(&self, bytes: &mut [u8]);
-    /// Reads `N` values, one after the other.
+    /// Reads `N` consecutive values.
     fn get_array<const N: usize>(bytes: &[u8]) -> [Self; N] {
         core::array::from_fn(|index| Self::get(&bytes[index * Self::SIZE..]))
     }
-    /// Writes values, one after the other.
+    /// Writes consecutive values.
     fn put_array(values: &[Self], bytes: &mut [u8]) {
         for (index, value) in values.iter().enumerate() {
             value.put(&mut bytes[index * Self::SIZE..]);
@@ -24,7 +24,7 @@ pub(crate) trait Field: Sized {
     }
 }
 
-/// Arrays of bytes are long, and copied as a whole.
+/// Byte arrays are long, and copied as a whole.
 impl Field for u8 {
     const SIZE: usize = 1;
     #[inline]
@@ -79,10 +79,9 @@ impl<T: Field, const N: usize> Field for [T; N] {
     }
 }
 
-/// Declares a structure of fixed size: its fields, in ascending order of offset, with their
-/// offsets.
+/// Declares a structure of fixed size: its fields with their offsets, in ascending order.
 ///
-/// Bytes that no field covers are reserved: read as anything, written as zero.
+/// Bytes without a field are reserved: ignored when read, written as zero.
 macro_rules! layout {
     (
         $(#[$meta:meta])*
@@ -109,13 +108,12 @@ macro_rules! layout {
             /// Bytes on the wire.
             pub const SIZE: usize = $size;
 
-            /// Reads the structure. Every byte pattern is a value; reserved bytes are not looked
-            /// at.
+            /// Parses the structure. Every byte pattern is valid; reserved bytes are ignored.
             pub fn parse(bytes: &[u8; $size]) -> Self {
                 Self { $( $field: <$ty as crate::layout::Field>::get(&bytes[$offset..]), )+ }
             }
 
-            /// Reads the structure from the start of `bytes`; `None` when they are too few.
+            /// Parses the structure from the start of `bytes`; `None` if there are too few bytes.
             pub fn parse_prefix(bytes: &[u8]) -> Option<Self> {
                 bytes.first_chunk().map(Self::parse)
             }
@@ -126,14 +124,14 @@ macro_rules! layout {
                 $( crate::layout::Field::put(&self.$field, &mut out[$offset..]); )+
             }
 
-            /// The structure as bytes.
+            /// Returns the structure as bytes.
             pub fn to_bytes(&self) -> [u8; $size] {
                 let mut out = [0; $size];
                 self.encode(&mut out);
                 out
             }
 
-            /// One for each bit that a field covers, zero for each that is reserved.
+            /// Returns a mask: one for each bit of a field, zero for each reserved bit.
             #[cfg(test)]
             pub(crate) fn covered() -> [u8; $size] {
                 let mut mask = [0; $size];
@@ -143,7 +141,7 @@ macro_rules! layout {
         }
 
         impl Default for $name {
-            /// All fields zero.
+            /// All fields are zero.
             fn default() -> Self {
                 Self::parse(&[0; $size])
             }

@@ -1,4 +1,4 @@
-//! For every data structure: whatever comes in goes out again, but for the reserved bytes.
+//! For every data structure: parsing and encoding returns the same bytes, except reserved ones.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::nvme::log_page::{
 };
 use crate::nvme::{IdentifyController, IdentifyNamespace};
 
-/// Random bytes without storing a page of them per case: a seed is enough.
+/// Random bytes from a seed, so that a case need not store a page.
 fn page<const N: usize>(seed: u64) -> [u8; N] {
     let mut state = seed | 1;
     core::array::from_fn(|_| {
@@ -64,7 +64,7 @@ proptest! {
         );
     }
 
-    /// A power state has reserved bytes of its own, so its part of the mask is finer.
+    /// A power state has reserved bytes of its own, so its part of the mask has finer granularity.
     #[test]
     fn identify_controller_comes_back(seed in any::<u64>()) {
         let bytes = page::<4096>(seed);
@@ -79,7 +79,7 @@ proptest! {
     }
 }
 
-/// Where the fields are that a host's kernel reads first, by their byte in the specification.
+/// Offsets of the fields that a host's kernel reads first, by their byte in the specification.
 #[test]
 fn landmarks_are_where_the_specification_has_them() {
     let mut bytes = [0; 4096];

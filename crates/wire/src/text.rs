@@ -3,9 +3,9 @@
 //! `[NVMe Base 2.0 §1.4.2]`: an ASCII field is left-justified and padded with spaces unless its
 //! definition says otherwise; names are zero-terminated instead.
 
-/// `text` padded with spaces to `N` bytes; cut at `N` bytes.
+/// Returns `text` padded with spaces to `N` bytes; cut at `N` bytes.
 ///
-/// A byte that is not printable ASCII becomes a `?`, because the field allows no other.
+/// Bytes other than printable ASCII become `?`, because the field allows no other bytes.
 pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (place, byte) in field.iter_mut().zip(text.bytes()) {
@@ -24,12 +24,12 @@ pub fn ascii_display_field<const N: usize>(value: impl core::fmt::Display) -> [u
         field: [b' '; N],
         length: 0,
     };
-    // The writer takes everything, so only a `Display` that fails by itself could fail here.
+    // The writer accepts everything, so only a failing `Display` could fail here.
     let _ = core::fmt::Write::write_fmt(&mut writer, format_args!("{value}"));
     writer.field
 }
 
-/// Writes text to a field and drops what does not fit.
+/// Writes text to a field and drops the excess.
 struct FieldWriter<const N: usize> {
     field: [u8; N],
     length: usize,
@@ -49,7 +49,7 @@ impl<const N: usize> core::fmt::Write for FieldWriter<N> {
     }
 }
 
-/// `text` padded with zeroes to `N` bytes; cut at `N` bytes.
+/// Returns `text` padded with zeroes to `N` bytes; cut at `N` bytes.
 pub fn zero_padded_field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0; N];
     for (place, byte) in field.iter_mut().zip(text.bytes()) {
@@ -58,8 +58,8 @@ pub fn zero_padded_field<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text of a field without its padding, whichever of the two kinds; the longest valid UTF-8
-/// beginning when a peer sent something else.
+/// Returns the text of a field of either kind without its padding; the longest valid UTF-8 prefix
+/// if a peer sent invalid text.
 pub fn field_text(field: &[u8]) -> &str {
     let end = field
         .iter()

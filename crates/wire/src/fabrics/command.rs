@@ -1,4 +1,4 @@
-//! Fabrics commands, by their type. `[NVMe Base 2.0 §6]`
+//! Fabrics commands by type. `[NVMe Base 2.0 §6]`
 
 use crate::fabrics::{Connect, Disconnect, PropertyGet, PropertySet};
 use crate::nvme::{Command, FabricsType, Status};
@@ -17,12 +17,12 @@ pub enum FabricsCommand {
 }
 
 impl FabricsCommand {
-    /// Reads a command with the opcode of Fabrics commands.
+    /// Parses a command with the Fabrics opcode.
     ///
     /// # Errors
     ///
-    /// Invalid Command Opcode for a type that is not in the list (authentication among them),
-    /// Invalid Field for a value that a field cannot have.
+    /// Invalid Command Opcode for an unsupported type (including authentication), Invalid Field for
+    /// an invalid field value.
     pub fn parse(command: &Command) -> Result<Self, Status> {
         if !command.is_fabrics() {
             return Err(Status::INVALID_OPCODE.with_dnr());
@@ -36,7 +36,7 @@ impl FabricsCommand {
         })
     }
 
-    /// The command. The data pointer of Connect is for the caller to set.
+    /// Encodes the command. The caller sets the data pointer of Connect.
     pub fn encode(&self, cid: u16) -> Command {
         match self {
             Self::Connect(connect) => connect.encode(cid),

@@ -1,4 +1,4 @@
-//! Connect: makes a queue, and with the admin queue an association. `[NVMe Base 2.0 §6.3]`
+//! Connect: creates a queue, and with the admin queue an association. `[NVMe Base 2.0 §6.3]`
 
 use crate::bytes::{byte_of, high16, join16, low16};
 use crate::layout::layout;
@@ -11,8 +11,7 @@ pub struct Connect {
     pub record_format: u16,
     /// QID: 0 for the admin queue.
     pub queue_id: u16,
-    /// SQSIZE, zero-based: entries of the queue, less one. At least 1; on the admin queue at least
-    /// 31.
+    /// SQSIZE, zero-based: entries of the queue. At least 1; on the admin queue at least 31.
     pub sq_size: u16,
     /// CATTR.
     pub attributes: ConnectAttributes,
@@ -25,16 +24,16 @@ pub struct Connect {
 pub struct ConnectAttributes(pub u8);
 
 impl ConnectAttributes {
-    /// Bit 2: the host does without SQ flow control; SQHD is then reserved.
+    /// Bit 2: the host disables SQ flow control; SQHD is then reserved.
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
 
-    /// The same attributes with these bits 1:0.
+    /// Returns the attributes with bits 1:0 (priority class) replaced.
     #[must_use]
     pub const fn with_priority_class(self, priority: u8) -> Self {
         Self(self.0 & !0b11 | priority & 0b11)
     }
 
-    /// Bit 2.
+    /// Returns bit 2: the host disables SQ flow control.
     pub const fn disables_sq_flow_control(self) -> bool {
         self.0 & Self::DISABLE_SQ_FLOW_CONTROL != 0
     }
@@ -51,7 +50,7 @@ impl Connect {
     /// Offset of SQSIZE.
     pub const SQSIZE_OFFSET: u16 = 44;
 
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         let (cdw10, cdw11) = (command.cdw(10), command.cdw(11));
         Self {
@@ -78,7 +77,7 @@ layout! {
     pub struct ConnectData: 1024 {
         /// HOSTID.
         host_id: [u8; 16] = 0,
-        /// CNTLID: FFFFh asks for any; the association's own on I/O queues.
+        /// CNTLID: FFFFh requests any controller; on I/O queues the association's own.
         cntlid: u16 = 16,
         /// SUBNQN, padded with zeroes.
         subnqn_field: [u8; 256] = 256,
@@ -88,7 +87,7 @@ layout! {
 }
 
 impl ConnectData {
-    /// CNTLID: the subsystem chooses, the dynamic controller model.
+    /// CNTLID: the subsystem chooses (dynamic controller model).
     pub const CNTLID_DYNAMIC: u16 = 0xffff;
     /// CNTLID: any controller of the static controller model.
     pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
@@ -102,7 +101,7 @@ impl ConnectData {
     /// Offset of HOSTNQN.
     pub const HOSTNQN_OFFSET: u16 = 512;
 
-    /// The data for these names.
+    /// Creates the data from these names.
     pub fn new(host_id: [u8; 16], cntlid: u16, subnqn: &Nqn, hostnqn: &Nqn) -> Self {
         Self {
             host_id,
@@ -116,7 +115,7 @@ impl ConnectData {
     ///
     /// # Errors
     ///
-    /// The field holds no name; answer with [`InvalidParameter::in_data`].
+    /// The field has no valid name; answer with [`InvalidParameter::in_data`].
     pub fn subnqn(&self) -> Result<Nqn, NqnError> {
         Nqn::from_field(&self.subnqn_field)
     }
@@ -125,23 +124,23 @@ impl ConnectData {
     ///
     /// # Errors
     ///
-    /// The field holds no name; answer with [`InvalidParameter::in_data`].
+    /// The field has no valid name; answer with [`InvalidParameter::in_data`].
     pub fn hostnqn(&self) -> Result<Nqn, NqnError> {
         Nqn::from_field(&self.hostnqn_field)
     }
 }
 
-/// Dword 0 of the completion of a Connect that succeeded.
+/// Dword 0 of the completion of a successful Connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectResponse {
     /// CNTLID of the controller.
     pub cntlid: u16,
-    /// AUTHREQ: what authentication is required; 0 for none.
+    /// AUTHREQ: required authentication; 0 for none.
     pub authentication: u16,
 }
 
 impl ConnectResponse {
-    /// Reads the dword.
+    /// Parses the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             cntlid: low16(dword),
@@ -149,13 +148,13 @@ impl ConnectResponse {
         }
     }
 
-    /// Returns the dword.
+    /// Encodes the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.cntlid, self.authentication)
     }
 }
 
-/// Dword 0 of the completion of a Connect that failed with Connect Invalid Parameters.
+/// Dword 0 of the completion of a Connect with status Connect Invalid Parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InvalidParameter {
     /// IPO: offset of the first invalid parameter.
@@ -165,7 +164,7 @@ pub struct InvalidParameter {
 }
 
 impl InvalidParameter {
-    /// A parameter of the command.
+    /// The invalid parameter at `offset` of the command.
     pub const fn in_command(offset: u16) -> Self {
         Self {
             offset,
@@ -173,7 +172,7 @@ impl InvalidParameter {
         }
     }
 
-    /// A parameter of the data.
+    /// The invalid parameter at `offset` of the data.
     pub const fn in_data(offset: u16) -> Self {
         Self {
             offset,
@@ -181,7 +180,7 @@ impl InvalidParameter {
         }
     }
 
-    /// Reads the dword.
+    /// Parses the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             offset: low16(dword),
@@ -189,13 +188,13 @@ impl InvalidParameter {
         }
     }
 
-    /// Returns the dword.
+    /// Encodes the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.offset, if self.is_in_data { 1 } else { 0 })
     }
 }
 
-/// The specification's name of the parameter, or its offset where it has none.
+/// The specification's name of the parameter, or its offset if it has no name.
 impl core::fmt::Display for InvalidParameter {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match (self.is_in_data, self.offset) {

@@ -11,14 +11,14 @@ pub struct Disconnect {
 }
 
 impl Disconnect {
-    /// Reads the dword.
+    /// Parses the dword.
     pub fn parse(command: &Command) -> Self {
         Self {
             record_format: low16(command.cdw(10)),
         }
     }
 
-    /// The command.
+    /// Encodes the command.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new_fabrics(FabricsType::DISCONNECT, cid);
         command.set_cdw(10, u32::from(self.record_format));

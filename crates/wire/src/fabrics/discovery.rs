@@ -5,11 +5,11 @@ use crate::nvme::{Nqn, NqnError};
 use crate::text;
 
 layout! {
-    /// The header of the discovery log page; the entries follow it.
+    /// Header of the discovery log page; the entries follow it.
     pub struct DiscoveryLogHeader: 1024 {
         /// GENCTR: changes with every change of the page.
         generation: u64 = 0,
-        /// NUMREC: entries.
+        /// NUMREC: number of entries.
         records: u64 = 8,
         /// RECFMT: 0, the only format.
         record_format: u16 = 16,
@@ -25,7 +25,7 @@ layout! {
         adrfam: u8 = 1,
         /// SUBTYPE.
         subtype: u8 = 2,
-        /// TREQ: security in bits 1:0, bit 2 for a controller without SQ flow control.
+        /// TREQ: security in bits 1:0; bit 2 if SQ flow control can be disabled.
         treq: u8 = 3,
         /// PORTID.
         port_id: u16 = 4,
@@ -54,7 +54,7 @@ impl DiscoveryLogEntry {
     pub const ADRFAM_IPV4: u8 = 1;
     /// ADRFAM: IPv6.
     pub const ADRFAM_IPV6: u8 = 2;
-    /// SUBTYPE: another discovery subsystem.
+    /// SUBTYPE: referral to another discovery subsystem.
     pub const SUBTYPE_REFERRAL: u8 = 1;
     /// SUBTYPE: a subsystem with namespaces.
     pub const SUBTYPE_NVM: u8 = 2;
@@ -62,7 +62,7 @@ impl DiscoveryLogEntry {
     pub const SUBTYPE_CURRENT_DISCOVERY: u8 = 3;
     /// TREQ bits 1:0: security is not specified.
     pub const TREQ_NOT_SPECIFIED: u8 = 0b00;
-    /// TREQ bit 2: the controller can do without SQ flow control.
+    /// TREQ bit 2: the controller supports disabled SQ flow control.
     pub const TREQ_SQ_FLOW_CONTROL_OPTIONAL: u8 = 1 << 2;
     /// EFLAGS bit 1: explicit persistent connections to this discovery controller.
     pub const EFLAGS_PERSISTENT: u16 = 1 << 1;
@@ -84,17 +84,17 @@ impl DiscoveryLogEntry {
         self.trsvcid = text::ascii_display_field(address.port());
     }
 
-    /// TRADDR as text.
+    /// Returns TRADDR as text.
     pub fn address_text(&self) -> &str {
         text::field_text(&self.traddr)
     }
 
-    /// TRSVCID as text.
+    /// Returns TRSVCID as text.
     pub fn service_text(&self) -> &str {
         text::field_text(&self.trsvcid)
     }
 
-    /// TRADDR and TRSVCID as an address, if both are numbers of the TCP transport.
+    /// Returns TRADDR and TRSVCID as a socket address if both are numeric and the transport is TCP.
     pub fn socket_address(&self) -> Option<core::net::SocketAddr> {
         if self.trtype != Self::TRTYPE_TCP {
             return None;
@@ -108,7 +108,7 @@ impl DiscoveryLogEntry {
     ///
     /// # Errors
     ///
-    /// The field holds no name.
+    /// The field has no valid name.
     pub fn subnqn(&self) -> Result<Nqn, NqnError> {
         Nqn::from_field(&self.subnqn_field)
     }

@@ -1,4 +1,4 @@
-//! NVMe over Fabrics: the commands that make and unmake a queue, and discovery.
+//! NVMe over Fabrics: commands that create and delete a queue, properties, and discovery.
 //!
 //! `[NVMe Base 2.0 §6]`
 

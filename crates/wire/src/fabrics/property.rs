@@ -1,11 +1,11 @@
-//! Properties: Property Get and Set, and the properties themselves.
+//! Properties, and Property Get and Set.
 //!
 //! `[NVMe Base 2.0 §3.1.3, §6.5, §6.6]`
 
 use crate::bytes::byte_of;
 use crate::nvme::{Command, FabricsType, Status};
 
-/// OFST: which property, by its offset. `[NVMe Base 2.0 §3.1.3]`
+/// OFST: a property by its offset. `[NVMe Base 2.0 §3.1.3]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Property(pub u32);
 
@@ -23,7 +23,7 @@ impl Property {
     /// Controller Ready Timeouts, 4 bytes.
     pub const CRTO: Self = Self(0x68);
 
-    /// The size of the property, if it is one that fabrics have.
+    /// Returns the size of the property; `None` if fabrics do not have it.
     pub const fn size(self) -> Option<PropertySize> {
         Some(match self {
             Self::CAP => PropertySize::Eight,
@@ -47,7 +47,7 @@ impl core::fmt::Display for Property {
     }
 }
 
-/// ATTRIB: how long a property is.
+/// ATTRIB: size of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PropertySize {
     /// 4 bytes.
@@ -73,7 +73,7 @@ impl PropertySize {
     }
 }
 
-/// Property Get; dwords 0 and 1 of the completion are the value. `[NVMe Base 2.0 §6.5]`
+/// Property Get; dwords 0 and 1 of the completion have the value. `[NVMe Base 2.0 §6.5]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PropertyGet {
     /// ATTRIB.
@@ -83,11 +83,11 @@ pub struct PropertyGet {
 }
 
 impl PropertyGet {
-    /// Reads the dwords.
+    /// Parses the command dwords.
     ///
     /// # Errors
     ///
-    /// Invalid Field for a size that is neither 4 nor 8 bytes.
+    /// Invalid Field for a size other than 4 or 8 bytes.
     pub fn parse(command: &Command) -> Result<Self, Status> {
         Ok(Self {
             size: PropertySize::parse(byte_of(command.cdw(10), 0))?,
@@ -95,7 +95,7 @@ impl PropertyGet {
         })
     }
 
-    /// The command.
+    /// Encodes the command.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new_fabrics(FabricsType::PROPERTY_GET, cid);
         command.set_cdw(10, self.size.code());
@@ -116,7 +116,7 @@ pub struct PropertySet {
 }
 
 impl PropertySet {
-    /// Sets CC.
+    /// A Property Set of CC.
     #[must_use]
     pub const fn configure(configuration: Configuration) -> Self {
         Self {
@@ -126,11 +126,11 @@ impl PropertySet {
         }
     }
 
-    /// Reads the dwords.
+    /// Parses the command dwords.
     ///
     /// # Errors
     ///
-    /// Invalid Field for a size that is neither 4 nor 8 bytes.
+    /// Invalid Field for a size other than 4 or 8 bytes.
     pub fn parse(command: &Command) -> Result<Self, Status> {
         Ok(Self {
             size: PropertySize::parse(byte_of(command.cdw(10), 0))?,
@@ -139,7 +139,7 @@ impl PropertySet {
         })
     }
 
-    /// The command.
+    /// Encodes the command.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new_fabrics(FabricsType::PROPERTY_SET, cid);
         command.set_cdw(10, self.size.code());
@@ -152,21 +152,21 @@ impl PropertySet {
 /// CAP: Controller Capabilities. `[NVMe Base 2.0 §3.1.3.1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Capabilities {
-    /// MQES, zero-based: entries of a queue, less one.
+    /// MQES, zero-based: maximum entries of a queue.
     pub max_queue_entries: u16,
-    /// CQR: queues are contiguous; always so over fabrics.
+    /// CQR: queues are contiguous; always set over fabrics.
     pub contiguous_queues: bool,
-    /// AMS, 0 to 3: arbitration mechanisms besides round robin.
+    /// AMS, 0 to 3: arbitration mechanisms in addition to round robin.
     pub arbitration: u8,
-    /// TO, 500 ms each: the longest wait for CSTS.RDY.
+    /// TO, in units of 500 ms: maximum time until CSTS.RDY changes.
     pub timeout: u8,
-    /// NSSRS: NVM Subsystem Reset.
+    /// NSSRS: NVM Subsystem Reset is supported.
     pub subsystem_reset: bool,
-    /// CSS: command sets; see the constants.
+    /// CSS: supported command sets; see the constants.
     pub command_sets: u8,
-    /// MPSMIN, 0 to 15: log2 of the smallest memory page, less 12.
+    /// MPSMIN, 0 to 15: log2 of the smallest memory page, minus 12.
     pub page_shift_min: u8,
-    /// MPSMAX, 0 to 15: log2 of the largest memory page, less 12.
+    /// MPSMAX, 0 to 15: log2 of the largest memory page, minus 12.
     pub page_shift_max: u8,
     /// CRMS, 0 to 3: bit 0 ready with media, bit 1 ready independent of media.
     pub ready_modes: u8,
@@ -180,7 +180,7 @@ impl Capabilities {
     /// CRMS bit 0: ready with media.
     pub const CRMS_WITH_MEDIA: u8 = 1 << 0;
 
-    /// Reads the value.
+    /// Parses the property.
     pub const fn from_bits(bits: u64) -> Self {
         Self {
             max_queue_entries: (bits & 0xffff) as u16,
@@ -195,7 +195,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns the value. Fields are cut to their width.
+    /// Encodes the property. Values are truncated to the width of their field.
     pub const fn to_bits(self) -> u64 {
         self.max_queue_entries as u64
             | (self.contiguous_queues as u64) << 16
@@ -214,10 +214,10 @@ impl Capabilities {
 pub struct Version(pub u32);
 
 impl Version {
-    /// 2.0.
+    /// Version 2.0.
     pub const V2_0: Self = Self::new(2, 0, 0);
 
-    /// A version.
+    /// Creates a version.
     pub const fn new(major: u16, minor: u8, tertiary: u8) -> Self {
         Self((major as u32) << 16 | (minor as u32) << 8 | tertiary as u32)
     }
@@ -240,12 +240,12 @@ impl core::fmt::Display for Version {
 pub struct Configuration(pub u32);
 
 impl Configuration {
-    /// The value with which a host starts a controller: EN, 64-byte commands, 16-byte completions,
+    /// The value with which a host enables a controller: EN, 64-byte commands, 16-byte completions,
     /// the NVM command set, 4 KiB pages.
     pub const ENABLE: Self = Self(1 | (6 << 16) | (4 << 20));
 
-    /// The value with which a host starts a controller with these command sets (CAP.CSS): CSS 110b where
-    /// it has the NVM command set only as one of several.
+    /// Returns the value with which a host enables a controller with these command sets (CAP.CSS):
+    /// CSS 110b if it supports the NVM command set only as one of several.
     #[must_use]
     pub const fn enable(command_sets: u8) -> Self {
         let nvm = command_sets & Capabilities::CSS_NVM != 0;
@@ -260,12 +260,12 @@ impl Configuration {
         self.0 & 1 != 0
     }
 
-    /// CSS, 0 to 7: 000b NVM, 110b all that there are, 111b admin only.
+    /// CSS, 0 to 7: 000b NVM, 110b all supported sets, 111b admin only.
     pub const fn command_set(self) -> u8 {
         ((self.0 >> 4) & 0b111) as u8
     }
 
-    /// MPS, 0 to 15: log2 of the memory page, less 12.
+    /// MPS, 0 to 15: log2 of the memory page, minus 12.
     pub const fn page_shift(self) -> u8 {
         ((self.0 >> 7) & 0xf) as u8
     }
@@ -280,7 +280,7 @@ impl Configuration {
         ((self.0 >> 14) & 0b11) as u8
     }
 
-    /// The same with this SHN.
+    /// Returns the value with this SHN.
     #[must_use]
     pub const fn with_shutdown(self, shutdown: u8) -> Self {
         Self((self.0 & !(0b11 << 14)) | ((shutdown & 0b11) as u32) << 14)
@@ -302,13 +302,13 @@ impl Configuration {
 pub struct ControllerStatus(pub u32);
 
 impl ControllerStatus {
-    /// RDY: commands are processed.
+    /// RDY: the controller processes commands.
     pub const READY: Self = Self(1 << 0);
-    /// CFS: the controller failed for good.
+    /// CFS: fatal error; the controller does not recover.
     pub const FATAL: Self = Self(1 << 1);
-    /// SHST 01b: shutting down.
+    /// SHST 01b: shutdown in progress.
     pub const SHUTDOWN_OCCURRING: Self = Self(0b01 << 2);
-    /// SHST 10b: shut down.
+    /// SHST 10b: shutdown complete.
     pub const SHUTDOWN_COMPLETE: Self = Self(0b10 << 2);
 
     /// RDY.
@@ -321,19 +321,19 @@ impl ControllerStatus {
         self.0 & Self::FATAL.0 != 0
     }
 
-    /// SHST, 0 to 3: 0 normal, 1 shutting down, 2 shut down.
+    /// SHST, 0 to 3: 0 normal, 1 shutdown in progress, 2 shutdown complete.
     pub const fn shutdown(self) -> u8 {
         ((self.0 >> 2) & 0b11) as u8
     }
 
-    /// The same with SHST set to that of `shutdown`.
+    /// Returns the value with the SHST of `shutdown`.
     #[must_use]
     pub const fn with_shutdown(self, shutdown: Self) -> Self {
         let field = 0b11 << 2;
         Self((self.0 & !field) | (shutdown.0 & field))
     }
 
-    /// The bits of both.
+    /// Returns the union of the bits.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

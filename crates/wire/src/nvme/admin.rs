@@ -1,6 +1,6 @@
-//! Admin commands: which one it is, and the small ones themselves.
+//! Admin commands: their kinds, and the small commands.
 //!
-//! `[NVMe Base 2.0 §5]`. Identify and Get/Set Features have files of their own.
+//! `[NVMe Base 2.0 §5]`. Identify and Get/Set Features are in separate files.
 
 use crate::bytes::{byte_of, high16, join16, low16};
 use crate::nvme::command::Command;
@@ -24,20 +24,20 @@ pub enum AdminCommand {
     SetFeatures(SetFeatures),
     /// Abort.
     Abort(Abort),
-    /// Asynchronous Event Request: completes when something happens.
+    /// Asynchronous Event Request: completes when an event occurs.
     AsyncEventRequest,
-    /// Keep Alive: the host is there.
+    /// Keep Alive: restarts the keep-alive timer.
     KeepAlive,
-    /// End Controller, an extension of ours.
+    /// End Controller, a vendor-specific command.
     EndController(EndController),
 }
 
 impl AdminCommand {
-    /// Reads an admin command other than a Fabrics command.
+    /// Parses an admin command other than a Fabrics command.
     ///
     /// # Errors
     ///
-    /// Invalid Field for a fused command, Invalid Command Opcode for one that is not in the list.
+    /// Invalid Field for a fused command, Invalid Command Opcode for an unsupported command.
     pub fn parse(command: &Command) -> Result<Self, Status> {
         if command.fuse() != 0 {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -55,7 +55,7 @@ impl AdminCommand {
         })
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command; the caller sets its data pointer.
     pub fn encode(&self, cid: u16) -> Command {
         match self {
             Self::Identify(identify) => identify.encode(cid),
@@ -73,17 +73,17 @@ impl AdminCommand {
 /// Get Log Page. `[NVMe Base 2.0 §5.16]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GetLogPage {
-    /// NSID: 0 or the broadcast value for a page of the controller.
+    /// NSID: 0 or the broadcast value for a page of controller scope.
     pub nsid: u32,
     /// LID.
     pub log_page: LogPageId,
-    /// NUMD, zero-based: dwords asked for, less one.
+    /// NUMD, zero-based: requested dwords.
     pub dwords: u32,
-    /// LPO: bytes into the page (a multiple of 4), or an index when `offset_is_index`.
+    /// LPO: byte offset into the page (a multiple of 4), or an index if `offset_is_index`.
     pub offset: u64,
     /// OT: the offset is an index into a list of structures.
     pub offset_is_index: bool,
-    /// RAE: do not let this reading release the event that the page belongs to.
+    /// RAE: reading the page does not clear its asynchronous event.
     pub retain_async_event: bool,
     /// LSP, 0 to 127: depends on the page.
     pub specific_field: u8,
@@ -96,11 +96,11 @@ pub struct GetLogPage {
 }
 
 impl GetLogPage {
-    /// `bytes` of a page, from `offset` bytes into it.
+    /// A command that reads `bytes` of a page from byte `offset`.
     ///
     /// # Panics
     ///
-    /// When `bytes` is not a multiple of 4, or 0.
+    /// If `bytes` is 0 or not a multiple of 4.
     pub const fn new(log_page: LogPageId, nsid: u32, offset: u64, bytes: u32) -> Self {
         assert!(bytes > 0);
         assert!(bytes.is_multiple_of(4));
@@ -118,12 +118,12 @@ impl GetLogPage {
         }
     }
 
-    /// Bytes asked for, from 4 to 16 GiB.
+    /// Returns the requested bytes, from 4 to 16 GiB.
     pub const fn data_bytes(&self) -> u64 {
         (self.dwords as u64 + 1) * 4
     }
 
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         let (cdw10, cdw11, cdw14) = (command.cdw(10), command.cdw(11), command.cdw(14));
         Self {
@@ -140,7 +140,7 @@ impl GetLogPage {
         }
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command; the caller sets its data pointer.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::GET_LOG_PAGE.0, cid);
         command.set_nsid(self.nsid);
@@ -163,9 +163,9 @@ impl GetLogPage {
 /// Abort. `[NVMe Base 2.0 §5.1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Abort {
-    /// SQID: the queue of the command.
+    /// SQID: queue of the command to abort.
     pub sq_id: u16,
-    /// CID: the command.
+    /// CID of the command to abort.
     pub cid: u16,
 }
 
@@ -173,7 +173,7 @@ pub struct Abort {
 pub const ABORT_NOT_ABORTED: u32 = 1 << 0;
 
 impl Abort {
-    /// Reads the dword.
+    /// Parses the dword.
     pub fn parse(command: &Command) -> Self {
         Self {
             sq_id: low16(command.cdw(10)),
@@ -181,7 +181,7 @@ impl Abort {
         }
     }
 
-    /// The command.
+    /// Encodes the command.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::ABORT.0, cid);
         command.set_cdw(10, join16(self.sq_id, self.cid));

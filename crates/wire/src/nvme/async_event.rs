@@ -7,22 +7,22 @@ use crate::nvme::log_page::LogPageId;
 pub struct AsyncEvent {
     /// Event type, 0 to 7; see the constants.
     pub kind: u8,
-    /// Asynchronous Event Information: the event, within its type.
+    /// Asynchronous Event Information: the event within its type.
     pub information: u8,
-    /// The log page that has more; reading it lets the next such event come.
+    /// Log page with details; reading it enables the next event of this kind.
     pub log_page: LogPageId,
 }
 
 impl AsyncEvent {
-    /// Event type: an error.
+    /// Event type: error.
     pub const ERROR: u8 = 0b000;
-    /// Event type: health.
+    /// Event type: SMART / health.
     pub const SMART: u8 = 0b001;
-    /// Event type: a notice.
+    /// Event type: notice.
     pub const NOTICE: u8 = 0b010;
-    /// Event type: of an I/O command set.
+    /// Event type: I/O command set specific.
     pub const COMMAND_SET: u8 = 0b110;
-    /// Event type: of the vendor.
+    /// Event type: vendor specific.
     pub const VENDOR: u8 = 0b111;
 
     const fn new(kind: u8, information: u8, log_page: LogPageId) -> Self {
@@ -33,28 +33,28 @@ impl AsyncEvent {
         }
     }
 
-    /// A namespace came, went or changed.
+    /// A namespace was added, removed or changed.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: Self =
         Self::new(Self::NOTICE, 0x00, LogPageId::CHANGED_NAMESPACES);
     /// New firmware is being activated.
     pub const FIRMWARE_ACTIVATION_STARTING: Self =
         Self::new(Self::NOTICE, 0x01, LogPageId::FIRMWARE_SLOT);
-    /// The access states of namespaces changed.
+    /// ANA states of namespaces changed.
     pub const ANA_CHANGE: Self = Self::new(Self::NOTICE, 0x03, LogPageId::ANA);
     /// The discovery log page changed.
     pub const DISCOVERY_LOG_CHANGE: Self = Self::new(Self::NOTICE, 0xf0, LogPageId::DISCOVERY);
-    /// The controller failed for good.
+    /// The controller failed permanently.
     pub const PERSISTENT_INTERNAL_ERROR: Self = Self::new(Self::ERROR, 0x03, LogPageId::ERROR);
-    /// The controller failed and goes on.
+    /// The controller had an internal error and continues.
     pub const TRANSIENT_INTERNAL_ERROR: Self = Self::new(Self::ERROR, 0x04, LogPageId::ERROR);
-    /// The subsystem's reliability suffered.
+    /// The reliability of the subsystem is degraded.
     pub const RELIABILITY_DEGRADED: Self = Self::new(Self::SMART, 0x00, LogPageId::SMART);
     /// A temperature is beyond its threshold.
     pub const TEMPERATURE_THRESHOLD: Self = Self::new(Self::SMART, 0x01, LogPageId::SMART);
     /// Spare capacity is below its threshold.
     pub const SPARE_BELOW_THRESHOLD: Self = Self::new(Self::SMART, 0x02, LogPageId::SMART);
 
-    /// Reads the dword.
+    /// Parses the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             kind: (dword & 0b111) as u8,
@@ -63,7 +63,7 @@ impl AsyncEvent {
         }
     }
 
-    /// Returns the dword.
+    /// Encodes the dword.
     pub const fn to_dword(self) -> u32 {
         (self.kind & 0b111) as u32
             | ((self.information as u32) << 8)

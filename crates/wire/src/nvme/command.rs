@@ -1,9 +1,8 @@
 //! The 64-byte command (submission queue entry).
 //!
-//! [`Command`] is the bytes themselves with typed access to each field: a command is copied once
-//! from the stream and read where it lies, so the hot path pays for the fields it uses and no more.
-//! A struct of decoded fields was the alternative; it costs the same copy plus decoding of fields
-//! that most commands do not have.
+//! [`Command`] holds the bytes with typed access to each field: a command is copied once from the
+//! stream, and the hot path decodes only the fields that it uses. A struct of decoded fields would
+//! cost the same copy plus the decoding of fields that most commands do not use.
 
 use crate::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::limits::COMMAND_BYTES;
@@ -11,10 +10,10 @@ use crate::nvme::opcode::{FABRICS_OPCODE, FabricsType};
 use crate::nvme::sgl::{DataPointer, SglDescriptor};
 use crate::nvme::status::Status;
 
-/// A command, as it is on the wire. `[NVMe Base 2.0 §3.3.3.1]`
+/// A command in its wire format. `[NVMe Base 2.0 §3.3.3.1]`
 ///
-/// Every 64 bytes are a `Command`; [`crate::nvme::AdminCommand`], [`LbaCommand`](crate::nvme::LbaCommand)
-/// and [`crate::fabrics::FabricsCommand`] give them a meaning.
+/// Any 64 bytes are a `Command`; [`crate::nvme::AdminCommand`],
+/// [`LbaCommand`](crate::nvme::LbaCommand) and [`crate::fabrics::FabricsCommand`] interpret them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Command([u8; COMMAND_BYTES]);
 
@@ -26,8 +25,8 @@ const PSDT_MASK: u8 = 0b11 << 6;
 const FUSE_MASK: u8 = 0b11;
 
 impl Command {
-    /// Makes an all-zero command with this opcode and identifier; its data pointer is an SGL (the
-    /// only kind that fabrics allow) of no bytes.
+    /// A command of zeroes with this opcode and identifier; its data pointer is an SGL of length 0
+    /// (fabrics allow SGLs only).
     pub fn new(opcode: u8, cid: u16) -> Self {
         let mut command = Self([0; COMMAND_BYTES]);
         command.0[0] = opcode;
@@ -44,31 +43,31 @@ impl Command {
         command
     }
 
-    /// The command that these bytes are.
+    /// Creates a command from its bytes.
     #[inline]
     pub const fn from_bytes(bytes: [u8; COMMAND_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes of the command.
+    /// Returns the bytes of the command.
     #[inline]
     pub const fn as_bytes(&self) -> &[u8; COMMAND_BYTES] {
         &self.0
     }
 
-    /// OPC: what to do. Its meaning depends on the queue's kind.
+    /// OPC: opcode, which depends on the kind of queue.
     #[inline]
     pub const fn opcode(&self) -> u8 {
         self.0[0]
     }
 
-    /// Returns true for a Fabrics command, legal on any queue.
+    /// Returns true for a Fabrics command, valid on any queue.
     #[inline]
     pub const fn is_fabrics(&self) -> bool {
         self.0[0] == FABRICS_OPCODE
     }
 
-    /// FCTYPE: which Fabrics command; meaningful only when [`Self::is_fabrics`].
+    /// FCTYPE: type of a Fabrics command; valid only if [`Self::is_fabrics`].
     pub const fn fabrics_type(&self) -> FabricsType {
         FabricsType(self.0[4])
     }
@@ -79,13 +78,13 @@ impl Command {
         self.0[1] & FUSE_MASK
     }
 
-    /// PSDT: 1 when the data pointer is an SGL and metadata, if any, a contiguous buffer.
+    /// PSDT: 1 if the data pointer is an SGL and metadata, if any, a contiguous buffer.
     #[inline]
     pub const fn psdt(&self) -> u8 {
         self.0[1] >> 6
     }
 
-    /// Sets PSDT, 0 to 3; only a test of a refusal wants anything but 1.
+    /// Sets PSDT, 0 to 3; values other than 1 are for tests of their refusal.
     pub fn set_psdt(&mut self, psdt: u8) {
         self.0[1] = (self.0[1] & !PSDT_MASK) | (psdt << 6);
     }
@@ -95,7 +94,7 @@ impl Command {
         self.0[1] = (self.0[1] & !FUSE_MASK) | (fuse & FUSE_MASK);
     }
 
-    /// CID: the host's name for the command while it is outstanding on its queue.
+    /// CID: the host's identifier of the command while it is outstanding on its queue.
     #[inline]
     pub fn cid(&self) -> u16 {
         u16_at(&self.0, 2)
@@ -107,7 +106,7 @@ impl Command {
         put_u16(&mut self.0, 2, cid);
     }
 
-    /// NSID: the namespace; not a field of Fabrics commands.
+    /// NSID: the namespace; Fabrics commands have no such field.
     #[inline]
     pub fn nsid(&self) -> u32 {
         u32_at(&self.0, 4)
@@ -133,11 +132,11 @@ impl Command {
         self.0[24..40].copy_from_slice(&sgl.to_bytes());
     }
 
-    /// Returns the place of the command's data, as NVMe/TCP allows it.
+    /// Returns the location of the command's data, as allowed by NVMe/TCP.
     ///
     /// # Errors
     ///
-    /// The status to answer with: Invalid Field for a PSDT that is not SGL, SGL Descriptor Type
+    /// The status to answer with: Invalid Field for a PSDT other than SGL, SGL Descriptor Type
     /// Invalid for a descriptor that NVMe/TCP does not have. `[NVMe-TCP 1.0 §3.4]`
     #[inline]
     pub fn data_pointer(&self) -> Result<DataPointer, Status> {
@@ -147,11 +146,11 @@ impl Command {
         self.sgl().data_pointer()
     }
 
-    /// Command dword `index`, 0 to 15.
+    /// Returns command dword `index`, 0 to 15.
     ///
     /// # Panics
     ///
-    /// When `index` is above 15.
+    /// If `index` is above 15.
     #[inline]
     pub fn cdw(&self, index: usize) -> u32 {
         u32_at(&self.0, index * 4)
@@ -161,17 +160,17 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// When `index` is above 15.
+    /// If `index` is above 15.
     #[inline]
     pub fn set_cdw(&mut self, index: usize, value: u32) {
         put_u32(&mut self.0, index * 4, value);
     }
 
-    /// Two dwords as one value, the lower at `index`.
+    /// Returns two dwords as one value, the lower at `index`.
     ///
     /// # Panics
     ///
-    /// When `index` is above 14.
+    /// If `index` is above 14.
     #[inline]
     pub fn cdw64(&self, index: usize) -> u64 {
         u64_at(&self.0, index * 4)
@@ -181,7 +180,7 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// When `index` is above 14.
+    /// If `index` is above 14.
     #[inline]
     pub fn set_cdw64(&mut self, index: usize, value: u64) {
         put_u64(&mut self.0, index * 4, value);

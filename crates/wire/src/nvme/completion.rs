@@ -6,16 +6,16 @@ use crate::nvme::status::Status;
 
 /// A completion. `[NVMe Base 2.0 §3.3.3.2]`
 ///
-/// The phase tag means nothing over fabrics: it is not looked at, and sent as zero.
+/// The phase tag is unused over fabrics: ignored when read, sent as zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Completion {
-    /// Dwords 0 and 1: what the command has to say besides its status.
+    /// Dwords 0 and 1: command-specific result.
     pub result: u64,
-    /// SQHD: how far the controller has consumed the submission queue.
+    /// SQHD: submission queue head, up to which the controller has consumed commands.
     pub sq_head: u16,
     /// SQID: reserved over fabrics, zero.
     pub sq_id: u16,
-    /// CID of the command that is done.
+    /// CID of the completed command.
     pub cid: u16,
     /// Status field.
     pub status: Status,
@@ -25,7 +25,7 @@ impl Completion {
     /// Bytes on the wire.
     pub const SIZE: usize = COMPLETION_BYTES;
 
-    /// The completion of command `cid` with `status`, and nothing more to say.
+    /// A completion of command `cid` with `status` and result 0.
     #[inline]
     pub const fn new(cid: u16, sq_head: u16, status: Status) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Completion {
         (self.result & 0xffff_ffff) as u32
     }
 
-    /// Reads a completion; every 16 bytes are one.
+    /// Parses a completion; any 16 bytes are valid.
     #[inline]
     pub fn parse(bytes: &[u8; COMPLETION_BYTES]) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Completion {
         }
     }
 
-    /// Writes the completion.
+    /// Encodes the completion.
     #[inline]
     pub fn encode(&self, out: &mut [u8; COMPLETION_BYTES]) {
         put_u64(out, 0, self.result);
@@ -65,7 +65,7 @@ impl Completion {
         put_u16(out, 14, self.status.0 << 1);
     }
 
-    /// The completion as bytes.
+    /// Returns the completion as bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; COMPLETION_BYTES] {
         let mut out = [0; COMPLETION_BYTES];

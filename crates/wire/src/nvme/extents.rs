@@ -1,24 +1,7 @@
-//! Read Extents and Write Extents: vendor-specific I/O commands over a table of runs of blocks.
+//! Read Extents and Write Extents: vendor-specific I/O commands on a table of block ranges.
 //!
-//! The two halves of Switchyard use them where both announce them
-//! ([`ExtentTerms`]); no other host ever sends one. Layout, all little-endian:
-//!
-//! | bytes | field |
-//! |---|---|
-//! | 0 | OPC: 81h Write Extents (data from the host), 83h Read Extents (table from the host, data to it) |
-//! | 7:4 | NSID |
-//! | 39:24 | SGL1: in the capsule (01h), of the capsule's data |
-//! | dword 10 | 15:0 number of extents, 1 to the announced maximum; 31:16 reserved |
-//! | dword 11 | blocks of all extents together |
-//! | dword 12 | bit 30 FUA, as in Write; bit 29 the host wants the outcome of each extent, which the controller announced; the others reserved |
-//!
-//! The table is the last `16 × extents` bytes of the capsule's data ([`ExtentEntry`]), so that the
-//! controller knows every extent, and what the command costs, before it asks for a byte. What is
-//! before the table is the data of a Write Extents that brought it along, all of it; where nothing
-//! is, R2Ts ask for it. Data is that of one extent after the other, without gaps, and its offsets
-//! in data PDUs start at the first one's first byte. A command that fails names in dword 0 of its
-//! completion the index of the first extent that failed; or, where the host wants the outcome of
-//! each, dwords 0 and 1 have a bit for each that was done ([`done_extents`]).
+//! Hosts and targets of Switchyard use them if both announce them ([`ExtentTerms`]); no other host
+//! sends them.
 
 use crate::bytes::{low16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::limits::EXTENTS_PER_COMMAND_MAX;
@@ -29,38 +12,57 @@ use crate::nvme::status::Status;
 /// FUA in dword 12, as in Write.
 const FUA: u32 = 1 << 30;
 
-/// The host wants the outcome of each extent, in dword 12.
+/// The host requests the outcome of each extent, in dword 12.
 const OUTCOMES: u32 = 1 << 29;
 
-/// Extents of which a completion has the outcome: one for each bit of dwords 0 and 1.
+/// Maximum extents whose outcome a completion reports: one per bit of dwords 0 and 1.
 pub const EXTENT_OUTCOMES: u16 = 64;
 
-/// Returns dwords 0 and 1 of the completion of a command that failed, in which bit n says that extent
-/// n was done: written, or read and its data sent. Of an extent without its bit nothing is known but
-/// the command's status, which is that of the first extent that failed.
+/// Returns dwords 0 and 1 of the completion of a failed command, in which bit n is set if extent n
+/// was completed: written, or read with its data sent. The outcome of an extent without its bit is
+/// unknown except for the command's status, which is that of the first failed extent.
 pub fn done_extents(done: impl IntoIterator<Item = bool>) -> u64 {
     let outcomes = (0..EXTENT_OUTCOMES).zip(done);
     outcomes.fold(0, |bits, (n, done)| bits | u64::from(done) << n)
 }
 
-/// A Read Extents or Write Extents command; the opcode says which it is.
+/// A Read Extents or Write Extents command, depending on the opcode.
+///
+/// Layout, little-endian:
+///
+/// | bytes | field |
+/// |---|---|
+/// | 0 | OPC: 81h Write Extents (data from host), 83h Read Extents (table from, data to host) |
+/// | 7:4 | NSID |
+/// | 39:24 | SGL1: in the capsule (01h), of the capsule's data |
+/// | dword 10 | 15:0 number of extents, 1 to the announced maximum; 31:16 reserved |
+/// | dword 11 | total blocks of all extents |
+/// | dword 12 | bit 30 FUA; bit 29 the host requests the outcome of each extent; others reserved |
+///
+/// The table is the last `16 × extents` bytes of the capsule's data ([`ExtentEntry`]), so that the
+/// controller knows every extent, and the cost of the command, before it requests data. Bytes
+/// before the table are the complete in-capsule data of a Write Extents; without such bytes, R2Ts
+/// request the data. Data of the extents is consecutive, without gaps, and its offsets in data PDUs
+/// start at the first byte of the first extent. Dword 0 of a failed command's completion has the
+/// index of the first failed extent; or, if the host requested the outcome of each, dwords 0 and 1
+/// have a bit for each completed extent ([`done_extents`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtentsCommand {
     /// NSID.
     pub nsid: u32,
-    /// Extents in the table.
+    /// Number of extents in the table.
     pub extents: u16,
-    /// Blocks of all extents together.
+    /// Total blocks of all extents.
     pub blocks: u32,
-    /// FUA: done only when the data of all extents is on the medium.
+    /// FUA: completes after the data of all extents is on the medium.
     pub fua: bool,
-    /// The host wants the outcome of each extent where the command fails: only of a controller that
-    /// [announced](ExtentTerms::outcomes) it.
+    /// The host requests the outcome of each extent if the command fails: only from a controller
+    /// that [announced](ExtentTerms::outcomes) it.
     pub outcomes: bool,
 }
 
 impl ExtentsCommand {
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         Self {
             nsid: command.nsid(),
@@ -71,7 +73,7 @@ impl ExtentsCommand {
         }
     }
 
-    /// The command with this opcode. Its data pointer is for the caller to set.
+    /// Encodes the command with this opcode; the caller sets its data pointer.
     pub fn encode(&self, opcode: IoOpcode, cid: u16) -> Command {
         let mut command = Command::new(opcode.0, cid);
         command.set_nsid(self.nsid);
@@ -83,20 +85,20 @@ impl ExtentsCommand {
         command
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     pub const fn table_bytes(&self) -> usize {
         self.extents as usize * ExtentEntry::SIZE
     }
 
-    /// Reads the table at the end of the capsule's data, and checks all of it: at least one extent
-    /// and one block in each, ascending without overlaps, reserved bytes zero, and as many blocks
-    /// together as the command says.
+    /// Parses and checks the table at the end of the capsule's data: at least one extent, at least
+    /// one block in each, ascending without overlaps, reserved bytes zero, and the total blocks of
+    /// the command.
     ///
     /// # Errors
     ///
-    /// Data SGL Length Invalid for data that is shorter than the table, and else [`TableError`] of
-    /// the first bad entry: LBA Out of Range for one beyond all addresses, Invalid Field for any
-    /// other.
+    /// Data SGL Length Invalid for data shorter than the table, else [`TableError`] of the first
+    /// invalid entry: LBA Out of Range for an extent beyond the address range, Invalid Field for
+    /// all other errors.
     pub fn parse_table<'a>(
         &self,
         data: &'a [u8],
@@ -137,10 +139,10 @@ impl ExtentsCommand {
     }
 }
 
-/// The first bad entry of a table.
+/// The first invalid entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableError {
-    /// Its index; 0 where the command is wrong and no entry.
+    /// Its index; 0 if the command is invalid rather than an entry.
     pub index: u16,
     /// The status to answer with.
     pub status: Status,
@@ -151,7 +153,7 @@ pub struct TableError {
 pub struct ExtentEntry {
     /// First block: bytes 7:0.
     pub slba: u64,
-    /// Blocks, at least one: bytes 11:8. Bytes 15:12 are reserved, and zero.
+    /// Number of blocks, at least one: bytes 11:8. Bytes 15:12 are reserved, and zero.
     pub blocks: u32,
 }
 
@@ -159,7 +161,7 @@ impl ExtentEntry {
     /// Bytes on the wire.
     pub const SIZE: usize = 16;
 
-    /// Reads an entry; `None` where a reserved byte is not zero.
+    /// Parses an entry; `None` if a reserved byte is not zero.
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         (u32_at(bytes, 12) == 0).then(|| Self {
             slba: u64_at(bytes, 0),
@@ -167,7 +169,7 @@ impl ExtentEntry {
         })
     }
 
-    /// The entry as bytes.
+    /// Returns the entry as bytes.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         put_u64(&mut out, 0, self.slba);
@@ -176,28 +178,29 @@ impl ExtentEntry {
     }
 }
 
-/// The terms on which a controller takes commands over extents, in the vendor's area of Identify
-/// Controller ([`Extensions`](crate::nvme::vendor::Extensions)).
+/// Limits on commands over extents that a controller announces in the vendor-specific area of
+/// Identify Controller ([`Extensions`](crate::nvme::vendor::Extensions)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtentTerms {
-    /// Most extents of one command, 1 to [`EXTENTS_PER_COMMAND_MAX`].
+    /// Maximum extents of one command, 1 to [`EXTENTS_PER_COMMAND_MAX`].
     pub extents: u16,
-    /// Most such commands outstanding on one queue, at least 1.
+    /// Maximum such commands outstanding on one queue, at least 1.
     pub in_flight: u16,
-    /// Most bytes of data of one command, its table not counted; at least one block.
+    /// Maximum bytes of data of one command without its table; at least one block.
     pub bytes: u32,
-    /// Knows [`ExtentsCommand::outcomes`]: bit 0 of byte 1, which was reserved at first.
+    /// Supports [`ExtentsCommand::outcomes`]: bit 0 of byte 1, which older controllers send as
+    /// zero.
     pub outcomes: bool,
 }
 
 impl ExtentTerms {
-    /// Bytes in the vendor's area.
+    /// Bytes in the vendor-specific area.
     pub(crate) const SIZE: usize = 12;
 
     /// Version of the layout above.
     const VERSION: u8 = 1;
 
-    /// Reads the terms; `None` for another version, or where nothing could be sent.
+    /// Parses the limits; `None` for another version, or if no command would be possible.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let terms = Self {
             extents: u16_at(bytes, 2),
@@ -209,7 +212,7 @@ impl ExtentTerms {
         (bytes[0] == Self::VERSION && usable).then_some(terms)
     }
 
-    /// The terms as bytes.
+    /// Returns the limits as bytes.
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         out[0] = Self::VERSION;

@@ -1,4 +1,4 @@
-//! Get Features and Set Features, and the features that this project has.
+//! Get Features and Set Features, and the supported features.
 //!
 //! `[NVMe Base 2.0 §5.15, §5.27]`
 
@@ -8,7 +8,7 @@ use crate::nvme::command::Command;
 use crate::nvme::opcode::{AdminOpcode, code_names};
 
 code_names! {
-    /// FID: which feature. `[NVMe Base 2.0 §5.27.1]`
+    /// FID: feature identifier. `[NVMe Base 2.0 §5.27.1]`
     FeatureId {
         /// Arbitration.
         ARBITRATION = 0x01, "Arbitration";
@@ -50,7 +50,7 @@ code_names! {
         HOST_IDENTIFIER = 0x81, "Host Identifier";
         /// Reservation Notification Mask.
         RESERVATION_NOTIFICATION_MASK = 0x82, "Reservation Notification Mask";
-        /// Extensions that the host supports
+        /// Extensions supported by the host
         /// ([`HostExtensions`](crate::nvme::vendor::HostExtensions)).
         HOST_EXTENSIONS = 0xc0, "Host Extensions";
         /// Reservation Persistence.
@@ -61,23 +61,23 @@ code_names! {
 }
 
 code_names! {
-    /// SEL: which value of a feature. `[NVMe Base 2.0 §5.15]`
+    /// SEL: selects a value of a feature. `[NVMe Base 2.0 §5.15]`
     FeatureSelect {
-        /// The value in force.
+        /// The current value.
         CURRENT = 0b000, "current";
-        /// The value that a reset brings without a saved one.
+        /// The value after a reset without a saved value.
         DEFAULT = 0b001, "default";
-        /// The value that a reset brings.
+        /// The value after a reset.
         SAVED = 0b010, "saved";
         /// Capabilities of the feature (Get Features, SEL = 011b).
         CAPABILITIES = 0b011, "supported capabilities";
     }
 }
 
-/// Answer to SEL 011b, bit 1: each namespace has a value of its own.
+/// Capabilities (SEL 011b), bit 1: each namespace has its own value.
 pub const CAPABILITY_NAMESPACE_SPECIFIC: u32 = 1 << 1;
 
-/// Answer to SEL 011b, bit 2: the value can be changed.
+/// Capabilities (SEL 011b), bit 2: the value can be changed.
 pub const CAPABILITY_CHANGEABLE: u32 = 1 << 2;
 
 /// Get Features.
@@ -96,7 +96,7 @@ pub struct GetFeatures {
 }
 
 impl GetFeatures {
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         let cdw10 = command.cdw(10);
         Self {
@@ -108,7 +108,7 @@ impl GetFeatures {
         }
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command; the caller sets its data pointer.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::GET_FEATURES.0, cid);
         command.set_nsid(self.nsid);
@@ -129,7 +129,7 @@ pub struct SetFeatures {
     pub nsid: u32,
     /// FID.
     pub feature: FeatureId,
-    /// SV: keep the value over resets.
+    /// SV: save the value across resets.
     pub save: bool,
     /// Dwords 11, 12 and 13: depend on the feature.
     pub dwords: [u32; 3],
@@ -140,7 +140,7 @@ pub struct SetFeatures {
 }
 
 impl SetFeatures {
-    /// A feature with its value in dword 11.
+    /// A Set Features with its value in dword 11.
     pub const fn new(feature: FeatureId, dword11: u32) -> Self {
         Self {
             nsid: 0,
@@ -157,7 +157,7 @@ impl SetFeatures {
         self.dwords[0]
     }
 
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         let cdw10 = command.cdw(10);
         Self {
@@ -170,7 +170,7 @@ impl SetFeatures {
         }
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command; the caller sets its data pointer.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::SET_FEATURES.0, cid);
         command.set_nsid(self.nsid);
@@ -188,18 +188,18 @@ impl SetFeatures {
 /// §5.27.1.5]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NumberOfQueues {
-    /// NSQR or NSQA, zero-based: I/O submission queues less one. 65,535 may not be asked for.
+    /// NSQR or NSQA, zero-based: I/O submission queues. 65,535 is invalid.
     pub submission: u16,
-    /// NCQR or NCQA, zero-based: I/O completion queues less one.
+    /// NCQR or NCQA, zero-based: I/O completion queues.
     pub completion: u16,
 }
 
 impl NumberOfQueues {
-    /// `queues` of each kind.
+    /// A number of `queues` of each kind.
     ///
     /// # Panics
     ///
-    /// When `queues` is 0.
+    /// If `queues` is 0.
     pub const fn of(queues: u16) -> Self {
         assert!(queues > 0);
         Self {
@@ -208,12 +208,12 @@ impl NumberOfQueues {
         }
     }
 
-    /// Queue pairs: the smaller of both counts.
+    /// Returns the number of queue pairs: the smaller of both counts.
     pub fn pairs(self) -> u32 {
         u32::from(self.submission.min(self.completion)) + 1
     }
 
-    /// Reads the dword.
+    /// Parses the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             submission: low16(dword),
@@ -221,13 +221,13 @@ impl NumberOfQueues {
         }
     }
 
-    /// Returns the dword.
+    /// Encodes the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.submission, self.completion)
     }
 }
 
-/// Asynchronous Event Configuration: which events the host wants. `[NVMe Base 2.0 §5.27.1.8]`
+/// Asynchronous Event Configuration: events that the host enables. `[NVMe Base 2.0 §5.27.1.8]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct AsyncEventConfiguration(pub u32);
 
@@ -244,7 +244,7 @@ impl AsyncEventConfiguration {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the union of the bits.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -252,10 +252,10 @@ impl AsyncEventConfiguration {
 }
 
 layout! {
-    /// Host Behavior Support: what the host can deal with, so that the controller may use it; 1 for
-    /// yes, 0 for no, and other values are reserved. `[NVMe Base 2.0 §5.27.1.18]`
+    /// Host Behavior Support: features that the host supports, so that the controller may use them;
+    /// 1 for yes, 0 for no, other values are reserved. `[NVMe Base 2.0 §5.27.1.18]`
     pub struct HostBehavior: 512 {
-        /// ACRE: Command Interrupted, and retry delays (CRD of a completion's status).
+        /// ACRE: Command Interrupted and retry delays (CRD of a completion's status).
         acre: u8 = 0,
         /// ETDAS: data area 4 of the telemetry log pages.
         etdas: u8 = 1,

@@ -4,12 +4,12 @@ use crate::bytes::{byte_of, high16, join16, low16};
 use crate::nvme::command::Command;
 use crate::nvme::opcode::{AdminOpcode, code_names};
 
-/// Identify. The answer is 4096 bytes, whatever is asked.
+/// Identify. The returned data always has 4096 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identify {
-    /// NSID: its use depends on CNS.
+    /// NSID: depends on CNS.
     pub nsid: u32,
-    /// CNS: what is asked.
+    /// CNS: the requested structure.
     pub cns: Cns,
     /// CNTID: a controller, for some values of CNS.
     pub controller_id: u16,
@@ -22,7 +22,7 @@ pub struct Identify {
 }
 
 impl Identify {
-    /// Makes an Identify command for the structure `cns` of namespace `nsid`.
+    /// An Identify command for the structure `cns` of namespace `nsid`.
     pub const fn new(cns: Cns, nsid: u32) -> Self {
         Self {
             nsid,
@@ -34,7 +34,7 @@ impl Identify {
         }
     }
 
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         let (cdw10, cdw11) = (command.cdw(10), command.cdw(11));
         Self {
@@ -47,7 +47,7 @@ impl Identify {
         }
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command; the caller sets its data pointer.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::IDENTIFY.0, cid);
         command.set_nsid(self.nsid);
@@ -62,7 +62,8 @@ impl Identify {
 }
 
 code_names! {
-    /// Controller or Namespace Structure: what Identify asks for. `[NVMe Base 2.0 §5.17.1]`
+    /// Controller or Namespace Structure: the data structure that Identify requests. `[NVMe Base
+    /// 2.0 §5.17.1]`
     Cns {
         /// One namespace (NVM command set).
         NAMESPACE = 0x00, "Identify Namespace";
@@ -74,13 +75,13 @@ code_names! {
         NAMESPACE_DESCRIPTORS = 0x03, "Namespace Identification Descriptor List";
         /// NVM sets.
         NVM_SETS = 0x04, "NVM Set List";
-        /// One namespace, as one command set sees it.
+        /// One namespace in the view of one command set.
         COMMAND_SET_NAMESPACE = 0x05, "I/O Command Set Specific Identify Namespace";
-        /// The controller, as one command set sees it.
+        /// The controller in the view of one command set.
         COMMAND_SET_CONTROLLER = 0x06, "I/O Command Set Specific Identify Controller";
         /// Active namespaces of one command set.
         COMMAND_SET_ACTIVE_NAMESPACES = 0x07, "I/O Command Set Specific Active Namespace ID List";
-        /// One namespace, whatever its command set.
+        /// One namespace, independent of its command set.
         INDEPENDENT_NAMESPACE = 0x08, "I/O Command Set Independent Identify Namespace";
         /// Allocated namespaces above NSID.
         ALLOCATED_NAMESPACES = 0x10, "Allocated Namespace ID List";
@@ -104,7 +105,7 @@ code_names! {
         ENDURANCE_GROUPS = 0x19, "Endurance Group List";
         /// Allocated namespaces of one command set.
         COMMAND_SET_ALLOCATED_NAMESPACES = 0x1a, "I/O Command Set Specific Allocated Namespace ID List";
-        /// One allocated namespace, as one command set sees it.
+        /// One allocated namespace in the view of one command set.
         COMMAND_SET_ALLOCATED_NAMESPACE = 0x1b, "I/O Command Set Specific Identify Allocated Namespace";
         /// Combinations of command sets.
         COMMAND_SETS = 0x1c, "Identify I/O Command Set";

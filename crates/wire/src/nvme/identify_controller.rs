@@ -1,4 +1,4 @@
-//! Identify Controller (CNS 01h), and the NVM command set's share of it (CNS 06h).
+//! Identify Controller (CNS 01h), and its part for the NVM command set (CNS 06h).
 //!
 //! `[NVMe Base 2.0 §5.17.2.1]`, `[NVMe NVM 1.0 §4.1.5.2]`
 
@@ -21,13 +21,13 @@ layout! {
         rab: u8 = 72,
         /// IEEE OUI, little-endian.
         ieee: [u8; 3] = 73,
-        /// CMIC: what the subsystem may have more than one of.
+        /// CMIC: multiple ports and controllers of the subsystem.
         cmic: u8 = 76,
-        /// MDTS: largest transfer, as a power of two of CAP.MPSMIN; 0 for no limit.
+        /// MDTS: maximum transfer, as a power of two in units of CAP.MPSMIN; 0 for no limit.
         mdts: u8 = 77,
         /// CNTLID.
         cntlid: u16 = 78,
-        /// VER, as in the property VS.
+        /// VER: the value of the property VS.
         ver: u32 = 80,
         /// RTD3R, microseconds.
         rtd3r: u32 = 84,
@@ -43,7 +43,7 @@ layout! {
         cntrltype: u8 = 111,
         /// FGUID, big-endian.
         fguid: [u8; 16] = 112,
-        /// CRDT1 to CRDT3: retry delays, 100 ms each.
+        /// CRDT1 to CRDT3: retry delays, in units of 100 ms.
         crdt: [u16; 3] = 128,
         /// NVMSR.
         nvmsr: u8 = 253,
@@ -53,13 +53,13 @@ layout! {
         mec: u8 = 255,
         /// OACS: optional admin commands.
         oacs: u16 = 256,
-        /// ACL: Aborts at a time, zero-based.
+        /// ACL: maximum concurrent Aborts, zero-based.
         acl: u8 = 258,
-        /// AERL: Asynchronous Event Requests at a time, zero-based.
+        /// AERL: maximum concurrent Asynchronous Event Requests, zero-based.
         aerl: u8 = 259,
-        /// FRMW: firmware slots and how they change.
+        /// FRMW: firmware slots, and their update.
         frmw: u8 = 260,
-        /// LPA: what log pages can do.
+        /// LPA: log page attributes.
         lpa: u8 = 261,
         /// ELPE: entries of the error log, zero-based.
         elpe: u8 = 262,
@@ -73,11 +73,11 @@ layout! {
         wctemp: u16 = 266,
         /// CCTEMP: critical temperature, kelvin.
         cctemp: u16 = 268,
-        /// MTFA, 100 ms each.
+        /// MTFA, in units of 100 ms.
         mtfa: u16 = 270,
-        /// HMPRE, 4 KiB each.
+        /// HMPRE, in units of 4 KiB.
         hmpre: u32 = 272,
-        /// HMMIN, 4 KiB each.
+        /// HMMIN, in units of 4 KiB.
         hmmin: u32 = 276,
         /// TNVMCAP, bytes.
         tnvmcap: u128 = 280,
@@ -89,9 +89,9 @@ layout! {
         edstt: u16 = 316,
         /// DSTO.
         dsto: u8 = 318,
-        /// FWUG, 4 KiB each.
+        /// FWUG, in units of 4 KiB.
         fwug: u8 = 319,
-        /// KAS: granularity of the keep-alive timer, 100 ms each; 0 for no keep-alive.
+        /// KAS: granularity of the keep-alive timer, in units of 100 ms; 0 for no keep-alive.
         kas: u16 = 320,
         /// HCTMA.
         hctma: u16 = 322,
@@ -101,7 +101,7 @@ layout! {
         mxtmt: u16 = 326,
         /// SANICAP.
         sanicap: u32 = 328,
-        /// HMMINDS, 4 KiB each.
+        /// HMMINDS, in units of 4 KiB.
         hmminds: u32 = 332,
         /// HMMAXD.
         hmmaxd: u16 = 336,
@@ -117,17 +117,17 @@ layout! {
         anagrpmax: u32 = 344,
         /// NANAGRPID.
         nanagrpid: u32 = 348,
-        /// PELS, 64 KiB each.
+        /// PELS, in units of 64 KiB.
         pels: u32 = 352,
         /// Domain Identifier.
         domain_id: u16 = 356,
         /// MEGCAP, bytes.
         megcap: u128 = 368,
-        /// SQES: log2 of the command's size, required in bits 3:0, most in bits 7:4.
+        /// SQES: log2 of the command's size, required in bits 3:0, maximum in bits 7:4.
         sqes: u8 = 512,
-        /// CQES: log2 of the completion's size, required in bits 3:0, most in bits 7:4.
+        /// CQES: log2 of the completion's size, required in bits 3:0, maximum in bits 7:4.
         cqes: u8 = 513,
-        /// MAXCMD: commands outstanding on one queue; mandatory over fabrics.
+        /// MAXCMD: maximum commands outstanding on one queue; mandatory over fabrics.
         maxcmd: u16 = 514,
         /// NN: the highest NSID.
         nn: u32 = 516,
@@ -153,7 +153,7 @@ layout! {
         cdfs: u16 = 534,
         /// SGLS: SGL support.
         sgls: u32 = 536,
-        /// MNAN: most namespaces at a time; 0 means NN.
+        /// MNAN: maximum number of namespaces; 0 means NN.
         mnan: u32 = 540,
         /// MAXDNA.
         maxdna: u128 = 544,
@@ -161,11 +161,12 @@ layout! {
         maxcna: u32 = 560,
         /// SUBNQN, UTF-8, padded with zeroes.
         subnqn: [u8; 256] = 768,
-        /// IOCCSZ: command capsule of an I/O queue, 16 bytes each; 4 without in-capsule data.
+        /// IOCCSZ: command capsule of an I/O queue, in units of 16 bytes; 4 without in-capsule
+        /// data.
         ioccsz: u32 = 1792,
-        /// IORCSZ: response capsule of an I/O queue, 16 bytes each; 1 over TCP.
+        /// IORCSZ: response capsule of an I/O queue, in units of 16 bytes; 1 over TCP.
         iorcsz: u32 = 1796,
-        /// ICDOFF: where in-capsule data starts after the command, 16 bytes each; 0 over TCP.
+        /// ICDOFF: offset of in-capsule data after the command, in units of 16 bytes; 0 over TCP.
         icdoff: u16 = 1800,
         /// FCATT: bit 0 is 0 for the dynamic controller model.
         fcatt: u8 = 1802,
@@ -177,7 +178,7 @@ layout! {
         dctype: u8 = 1806,
         /// PSD0 to PSD31: power states.
         power_states: [PowerState; 32] = 2048,
-        /// The vendor's own area.
+        /// Vendor-specific area.
         vendor: [u8; 1024] = 3072,
     }
 }
@@ -185,7 +186,7 @@ layout! {
 layout! {
     /// Power State Descriptor. `[NVMe Base 2.0 §5.17.2.1]`
     pub struct PowerState: 32 {
-        /// MP: most power, centiwatts unless bit 0 of `flags` is set.
+        /// MP: maximum power, in centiwatts unless bit 0 of `flags` is set.
         max_power: u16 = 0,
         /// MXPS in bit 0, NOPS in bit 1.
         flags: u8 = 3,
@@ -212,7 +213,7 @@ layout! {
     }
 }
 
-/// Bits of the fields.
+/// Constants of the fields.
 impl IdentifyController {
     /// CNTRLTYPE: an I/O controller.
     pub const CNTRLTYPE_IO: u8 = 1;
@@ -244,17 +245,17 @@ impl IdentifyController {
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS: Write Zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
-    /// ONCS: Save and Select of Features.
+    /// ONCS: Save in Set Features, and Select in Get Features.
     pub const ONCS_SAVE_AND_SELECT: u16 = 1 << 4;
     /// ONCS: Timestamp.
     pub const ONCS_TIMESTAMP: u16 = 1 << 6;
     /// ONCS: Verify.
     pub const ONCS_VERIFY: u16 = 1 << 7;
-    /// VWC: there is one.
+    /// VWC: a volatile write cache is present.
     pub const VWC_PRESENT: u8 = 1 << 0;
     /// VWC bits 2:1: Flush with the broadcast NSID flushes all namespaces.
     pub const VWC_FLUSH_ALL: u8 = 0b11 << 1;
-    /// SGLS bits 1:0: SGLs without alignment.
+    /// SGLS bits 1:0: SGLs are supported without alignment.
     pub const SGLS_SUPPORTED: u32 = 0b01;
     /// SGLS: the address of a data block may be an offset.
     pub const SGLS_OFFSET: u32 = 1 << 20;
@@ -267,13 +268,13 @@ impl IdentifyController {
     /// CQES of every NVMe controller: 16 bytes.
     pub const CQES_16: u8 = 0x44;
 
-    /// Bytes of in-capsule data that an I/O queue takes, from IOCCSZ and ICDOFF.
+    /// Returns the maximum bytes of in-capsule data on an I/O queue, from IOCCSZ and ICDOFF.
     pub fn in_capsule_data_bytes(&self) -> u32 {
         let overhead = 4 + u32::from(self.icdoff);
         self.ioccsz.saturating_sub(overhead).saturating_mul(16)
     }
 
-    /// Bytes of the largest transfer; `None` for no limit (or one beyond 32 bits).
+    /// Returns the maximum bytes of a transfer; `None` for no limit, or a limit beyond 32 bits.
     ///
     /// `page_bytes` is the smallest memory page: `2 << (11 + CAP.MPSMIN)`.
     pub fn max_transfer_bytes(&self, page_bytes: u32) -> Option<u32> {
@@ -289,17 +290,18 @@ impl IdentifyController {
 layout! {
     /// Identify Controller of the NVM command set (CNS 06h, CSI 0). `[NVMe NVM 1.0 §4.1.5.2]`
     pub struct NvmIdentifyController: 4096 {
-        /// VSL: largest Verify, as a power of two of CAP.MPSMIN; 0 for no limit.
+        /// VSL: maximum Verify, as a power of two in units of CAP.MPSMIN; 0 for no limit.
         vsl: u8 = 0,
-        /// WZSL: largest Write Zeroes, as a power of two of CAP.MPSMIN; 0 for no limit.
+        /// WZSL: maximum Write Zeroes, as a power of two in units of CAP.MPSMIN; 0 for no limit.
         wzsl: u8 = 1,
-        /// WUSL: largest Write Uncorrectable, as a power of two of CAP.MPSMIN; 0 for no limit.
+        /// WUSL: maximum Write Uncorrectable, as a power of two in units of CAP.MPSMIN; 0 for no
+        /// limit.
         wusl: u8 = 2,
-        /// DMRL: ranges in one Dataset Management; 0 for no limit.
+        /// DMRL: maximum ranges in a Dataset Management; 0 for no limit.
         dmrl: u8 = 3,
-        /// DMRSL: blocks in one range; 0 for no limit.
+        /// DMRSL: maximum blocks in one range; 0 for no limit.
         dmrsl: u32 = 4,
-        /// DMSL: blocks in all ranges; 0 for no limit.
+        /// DMSL: maximum total blocks of all ranges; 0 for no limit.
         dmsl: u64 = 8,
     }
 }

@@ -1,12 +1,12 @@
 //! The lists that Identify returns: namespaces, controllers, identifiers, command sets.
 //!
-//! Each fills 4096 bytes. Writers take any number of entries and say how many fitted.
+//! Each has 4096 bytes. Encoders take any number of entries and return the number that fitted.
 
 use crate::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::limits::{CONTROLLER_LIST_ENTRIES, IDENTIFY_BYTES, NAMESPACE_LIST_ENTRIES};
 
-/// Writes a Namespace List: ascending identifiers, zero after the last. Returns how many fitted.
-/// `[NVMe Base 2.0 §4.4.2]`
+/// Encodes a Namespace List: ascending identifiers, zero after the last. Returns the number that
+/// fitted. `[NVMe Base 2.0 §4.4.2]`
 pub fn encode_namespace_list(
     nsids: impl IntoIterator<Item = u32>,
     out: &mut [u8; IDENTIFY_BYTES],
@@ -20,14 +20,14 @@ pub fn encode_namespace_list(
     count
 }
 
-/// The identifiers of a Namespace List, up to the first zero.
+/// Parses a Namespace List: its identifiers up to the first zero.
 pub fn parse_namespace_list(bytes: &[u8; IDENTIFY_BYTES]) -> impl Iterator<Item = u32> + '_ {
     (0..NAMESPACE_LIST_ENTRIES)
         .map(|index| u32_at(bytes, index * 4))
         .take_while(|nsid| *nsid != 0)
 }
 
-/// Writes a Controller List: a count, then ascending identifiers. Returns how many fitted.
+/// Encodes a Controller List: a count, then ascending identifiers. Returns the number that fitted.
 /// `[NVMe Base 2.0 §4.4.1]`
 pub fn encode_controller_list(
     cntlids: impl IntoIterator<Item = u16>,
@@ -43,7 +43,7 @@ pub fn encode_controller_list(
     count
 }
 
-/// The identifiers of a Controller List; a count beyond the list is taken as a full one.
+/// Parses a Controller List; a count beyond its capacity is reduced to that.
 pub fn parse_controller_list(bytes: &[u8; IDENTIFY_BYTES]) -> impl Iterator<Item = u16> + '_ {
     let count = usize::from(u16_at(bytes, 0)).min(CONTROLLER_LIST_ENTRIES);
     (1..=count).map(|index| u16_at(bytes, index * 2))
@@ -56,7 +56,7 @@ pub enum NamespaceId {
     Eui64([u8; 8]),
     /// NGUID, big-endian.
     Nguid([u8; 16]),
-    /// UUID, in its usual order.
+    /// UUID, in its standard byte order.
     Uuid([u8; 16]),
     /// The I/O command set.
     CommandSet(u8),
@@ -83,14 +83,14 @@ impl NamespaceId {
     }
 }
 
-/// Bytes before the identifier: NIDT, NIDL, two reserved.
+/// Bytes before an identifier: NIDT, NIDL, two reserved.
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
-/// Writes a Namespace Identification Descriptor List. Returns its bytes.
+/// Encodes a Namespace Identification Descriptor List. Returns its bytes.
 ///
 /// # Panics
 ///
-/// When the descriptors do not fit, which takes more than 200 of them; a namespace has four kinds.
+/// If the descriptors do not fit, which takes more than 200 of them; a namespace has four kinds.
 pub fn encode_namespace_descriptors(
     ids: impl IntoIterator<Item = NamespaceId>,
     out: &mut [u8; IDENTIFY_BYTES],
@@ -108,8 +108,8 @@ pub fn encode_namespace_descriptors(
     position
 }
 
-/// The identifiers of a Namespace Identification Descriptor List. Kinds that are not known are left
-/// out; a descriptor that reaches outside ends the list.
+/// Parses a Namespace Identification Descriptor List. Unknown kinds are skipped; a descriptor
+/// beyond the end terminates the list.
 pub fn parse_namespace_descriptors(
     bytes: &[u8; IDENTIFY_BYTES],
 ) -> impl Iterator<Item = NamespaceId> + '_ {
@@ -130,14 +130,14 @@ pub fn parse_namespace_descriptors(
     })
 }
 
-/// Entries of the Identify I/O Command Set structure.
+/// Number of entries of the Identify I/O Command Set structure.
 const COMMAND_SET_VECTORS: usize = IDENTIFY_BYTES / 8;
 
 /// Bit of the NVM command set in a command set vector.
 pub const COMMAND_SET_NVM: u64 = 1 << 0;
 
-/// Writes the Identify I/O Command Set structure (CNS 1Ch): combinations of command sets that can
-/// be enabled together. Returns how many fitted. `[NVMe Base 2.0 §5.17.2.19]`
+/// Encodes the Identify I/O Command Set structure (CNS 1Ch): combinations of command sets that can
+/// be enabled together. Returns the number that fitted. `[NVMe Base 2.0 §5.17.2.19]`
 pub fn encode_command_sets(
     combinations: impl IntoIterator<Item = u64>,
     out: &mut [u8; IDENTIFY_BYTES],
@@ -151,7 +151,7 @@ pub fn encode_command_sets(
     count
 }
 
-/// The combinations of the Identify I/O Command Set structure, up to the first empty one.
+/// Parses the Identify I/O Command Set structure: its combinations up to the first empty one.
 pub fn parse_command_sets(bytes: &[u8; IDENTIFY_BYTES]) -> impl Iterator<Item = u64> + '_ {
     (0..COMMAND_SET_VECTORS)
         .map(|index| u64_at(bytes, index * 8))

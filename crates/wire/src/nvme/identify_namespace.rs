@@ -9,14 +9,14 @@ use crate::layout::{Field, layout};
 pub struct LbaFormat {
     /// MS: bytes of metadata.
     pub metadata_bytes: u16,
-    /// LBADS: log2 of the bytes of a block; 0 for a format that is not available.
+    /// LBADS: log2 of the bytes of a block; 0 for an unavailable format.
     pub data_shift: u8,
     /// RP in bits 1:0: relative performance, 0 the best.
     pub relative_performance: u8,
 }
 
 impl LbaFormat {
-    /// Blocks of `2^data_shift` bytes without metadata.
+    /// A format with blocks of `2^data_shift` bytes without metadata.
     pub const fn of_shift(data_shift: u8) -> Self {
         Self {
             metadata_bytes: 0,
@@ -47,17 +47,17 @@ impl Field for LbaFormat {
 layout! {
     /// Identify Namespace data structure (CNS 00h).
     pub struct IdentifyNamespace: 4096 {
-        /// NSZE: blocks.
+        /// NSZE: size in blocks.
         nsze: u64 = 0,
-        /// NCAP: blocks that may be allocated at a time.
+        /// NCAP: maximum allocated blocks.
         ncap: u64 = 8,
-        /// NUSE: blocks allocated.
+        /// NUSE: allocated blocks.
         nuse: u64 = 16,
         /// NSFEAT: features.
         nsfeat: u8 = 24,
         /// NLBAF: formats, zero-based.
         nlbaf: u8 = 25,
-        /// FLBAS: the format in use.
+        /// FLBAS: format in use.
         flbas: u8 = 26,
         /// MC: metadata capabilities.
         mc: u8 = 27,
@@ -71,7 +71,7 @@ layout! {
         rescap: u8 = 31,
         /// FPI: format progress.
         fpi: u8 = 32,
-        /// DLFEAT: what deallocated blocks read as.
+        /// DLFEAT: content of deallocated blocks.
         dlfeat: u8 = 33,
         /// NAWUN: blocks, zero-based.
         nawun: u16 = 34,
@@ -99,11 +99,11 @@ layout! {
         npda: u16 = 70,
         /// NOWS: optimal write size, blocks, zero-based.
         nows: u16 = 72,
-        /// MSSRL: blocks in one source range of Copy.
+        /// MSSRL: maximum blocks in one source range of Copy.
         mssrl: u16 = 74,
-        /// MCL: blocks in one Copy.
+        /// MCL: maximum total blocks of a Copy.
         mcl: u32 = 76,
-        /// MSRC: source ranges in one Copy, zero-based.
+        /// MSRC: maximum source ranges in one Copy, zero-based.
         msrc: u8 = 80,
         /// ANAGRPID.
         anagrpid: u32 = 92,
@@ -119,18 +119,18 @@ layout! {
         eui64: [u8; 8] = 120,
         /// LBAF0 to LBAF63.
         lba_formats: [LbaFormat; 64] = 128,
-        /// The vendor's own area.
+        /// Vendor-specific area.
         vendor: [u8; 3712] = 384,
     }
 }
 
-/// Bits of the fields.
+/// Constants of the fields.
 impl IdentifyNamespace {
     /// NSFEAT: thin provisioning.
     pub const NSFEAT_THIN: u8 = 1 << 0;
-    /// NSFEAT: NGUID and EUI64 are never used again.
+    /// NSFEAT: NGUID and EUI64 are never reused.
     pub const NSFEAT_IDS_NOT_REUSED: u8 = 1 << 3;
-    /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS count.
+    /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS are valid.
     pub const NSFEAT_OPTIMAL_IO: u8 = 1 << 4;
     /// NMIC: may be attached to more than one controller.
     pub const NMIC_SHARED: u8 = 1 << 0;
@@ -141,17 +141,18 @@ impl IdentifyNamespace {
     /// NSATTR: write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
 
-    /// The index of the format in use: bits 3:0 of FLBAS, and bits 6:5 above them.
+    /// Returns the index of the format in use: bits 3:0 of FLBAS, with bits 6:5 above them.
     pub const fn format_index(&self) -> usize {
         ((self.flbas & 0x0f) | ((self.flbas & 0x60) >> 1)) as usize
     }
 
-    /// The format in use.
+    /// Returns the format in use.
     pub const fn format(&self) -> LbaFormat {
         self.lba_formats[self.format_index()]
     }
 
-    /// Bytes of a block; `None` when the format is not one with blocks of 512 bytes to 2 GiB.
+    /// Returns the bytes of a block; `None` if the format does not have blocks of 512 bytes to 2
+    /// GiB.
     pub const fn block_bytes(&self) -> Option<u32> {
         let shift = self.format().data_shift as u32;
         if shift >= 9 {
@@ -198,9 +199,9 @@ layout! {
     }
 }
 
-/// Bits of the fields.
+/// Constants of the fields.
 impl IndependentIdentifyNamespace {
-    /// NSFEAT: the namespace identifiers are never used again.
+    /// NSFEAT: the namespace identifiers are never reused.
     pub const NSFEAT_IDS_NOT_REUSED: u8 = 1 << 3;
     /// NSTAT: the namespace is ready.
     pub const NSTAT_READY: u8 = 1 << 0;

@@ -1,21 +1,21 @@
 //! I/O commands of the NVM command set.
 //!
-//! `[NVMe NVM 1.0 §3.2]`. Read, Write, Compare, Verify and Write Zeroes name a run of logical
-//! blocks in the same dwords, so they share [`LbaCommand`]; the opcode says which it is.
+//! `[NVMe NVM 1.0 §3.2]`. Read, Write, Compare, Verify and Write Zeroes have their block range in
+//! the same dwords, so they share [`LbaCommand`]; the opcode distinguishes them.
 
 use crate::bytes::{low16, u32_at, u64_at};
 use crate::limits::{BLOCKS_PER_COMMAND_MAX, DATASET_RANGES_MAX};
 use crate::nvme::command::Command;
 use crate::nvme::opcode::IoOpcode;
 
-/// A command on a run of logical blocks.
+/// A command on a range of logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LbaCommand {
     /// NSID.
     pub nsid: u32,
     /// SLBA: the first block.
     pub slba: u64,
-    /// NLB as a count: 1 to 65,536 blocks.
+    /// NLB, one-based: 1 to 65,536 blocks.
     pub blocks: u32,
     /// Bits 31:16 of dword 12; see the accessors.
     pub control: LbaControl,
@@ -28,9 +28,9 @@ pub struct LbaCommand {
 pub struct LbaControl(pub u16);
 
 impl LbaControl {
-    /// LR: the controller should not try hard to recover.
+    /// LR: limited effort to recover data.
     pub const LIMITED_RETRY: Self = Self(1 << 15);
-    /// FUA: done only when the data is on the medium.
+    /// FUA: completes after the data is on the medium.
     pub const FORCE_UNIT_ACCESS: Self = Self(1 << 14);
     /// DEAC, Write Zeroes only: the blocks may be deallocated.
     pub const DEALLOCATE: Self = Self(1 << 9);
@@ -41,7 +41,7 @@ impl LbaControl {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the union of the bits.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -79,7 +79,7 @@ impl LbaControl {
 }
 
 impl LbaCommand {
-    /// Reads the dwords of a block command; every command has them.
+    /// Parses the dwords of a command with a block range; any command is valid.
     #[inline]
     pub fn parse(command: &Command) -> Self {
         let cdw12 = command.cdw(12);
@@ -92,11 +92,11 @@ impl LbaCommand {
         }
     }
 
-    /// The command with this opcode. Its data pointer is for the caller to set.
+    /// Encodes the command with this opcode; the caller sets its data pointer.
     ///
     /// # Panics
     ///
-    /// When `blocks` is not 1 to 65,536.
+    /// If `blocks` is not 1 to 65,536.
     #[inline]
     pub fn encode(&self, opcode: IoOpcode, cid: u16) -> Command {
         assert!(self.blocks >= 1);
@@ -109,7 +109,7 @@ impl LbaCommand {
         command
     }
 
-    /// The block after the last, or `None` when there is no such number.
+    /// Returns the block after the last; `None` on overflow.
     #[inline]
     pub const fn end(&self) -> Option<u64> {
         self.slba.checked_add(self.blocks as u64)
@@ -121,18 +121,18 @@ impl LbaCommand {
 pub struct DatasetManagement {
     /// NSID.
     pub nsid: u32,
-    /// NR as a count: 1 to 256 ranges.
+    /// NR, one-based: 1 to 256 ranges.
     pub ranges: u16,
     /// AD: deallocate the ranges.
     pub deallocate: bool,
-    /// IDW: the ranges will be written as one.
+    /// IDW: the ranges will be written as a unit.
     pub integral_write: bool,
-    /// IDR: the ranges will be read as one.
+    /// IDR: the ranges will be read as a unit.
     pub integral_read: bool,
 }
 
 impl DatasetManagement {
-    /// Reads the dwords.
+    /// Parses the command dwords.
     pub fn parse(command: &Command) -> Self {
         let attributes = command.cdw(11);
         Self {
@@ -144,11 +144,11 @@ impl DatasetManagement {
         }
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command; the caller sets its data pointer.
     ///
     /// # Panics
     ///
-    /// When `ranges` is not 1 to 256.
+    /// If `ranges` is not 1 to 256.
     pub fn encode(&self, cid: u16) -> Command {
         assert!(self.ranges >= 1);
         assert!(usize::from(self.ranges) <= DATASET_RANGES_MAX);
@@ -164,7 +164,7 @@ impl DatasetManagement {
         command
     }
 
-    /// Bytes of the range list.
+    /// Returns the bytes of the range list.
     pub const fn data_bytes(&self) -> usize {
         self.ranges as usize * DatasetRange::SIZE
     }
@@ -175,7 +175,7 @@ impl DatasetManagement {
 pub struct DatasetRange {
     /// Context attributes: hints.
     pub attributes: u32,
-    /// Blocks; 0 is a range of none.
+    /// Number of blocks; 0 for an empty range.
     pub blocks: u32,
     /// The first block.
     pub slba: u64,
@@ -185,7 +185,7 @@ impl DatasetRange {
     /// Bytes on the wire.
     pub const SIZE: usize = 16;
 
-    /// Reads a range; every 16 bytes are one.
+    /// Parses a range; any 16 bytes are valid.
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Self {
         Self {
             attributes: u32_at(bytes, 0),
@@ -194,7 +194,7 @@ impl DatasetRange {
         }
     }
 
-    /// The range as bytes.
+    /// Returns the range as bytes.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         out[..4].copy_from_slice(&self.attributes.to_le_bytes());

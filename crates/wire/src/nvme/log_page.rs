@@ -1,4 +1,4 @@
-//! Log pages, all but the discovery log page (that is in [`crate::fabrics::discovery`]).
+//! Log pages, except the discovery log page (see [`crate::fabrics::discovery`]).
 //!
 //! `[NVMe Base 2.0 §5.16.1]`
 
@@ -6,7 +6,7 @@ use crate::layout::layout;
 use crate::nvme::opcode::code_names;
 
 code_names! {
-    /// LID: which log page. `[NVMe Base 2.0 §5.16.1]`
+    /// LID: log page identifier. `[NVMe Base 2.0 §5.16.1]`
     LogPageId {
         /// Supported Log Pages.
         SUPPORTED = 0x00, "Supported Log Pages";
@@ -44,7 +44,7 @@ code_names! {
 }
 
 layout! {
-    /// Supported Log Pages (LID 00h): what each identifier can do. `[NVMe Base 2.0 §5.16.1.1]`
+    /// Supported Log Pages (LID 00h). `[NVMe Base 2.0 §5.16.1.1]`
     pub struct SupportedLogPages: 1024 {
         /// Support by LID: bit 0 supported, bit 1 an offset may be an index, bits 31:16 depend on
         /// the page.
@@ -69,10 +69,10 @@ impl SupportedFeatures {
     /// FSUPP: the feature is supported.
     pub const SUPPORTED: u32 = 1 << 0;
 
-    /// FSP: each namespace has the feature.
+    /// FSP: the feature has namespace scope.
     pub const OF_NAMESPACE: u32 = 1 << 20;
 
-    /// FSP: the feature is the controller's.
+    /// FSP: the feature has controller scope.
     pub const OF_CONTROLLER: u32 = 1 << 21;
 }
 
@@ -161,7 +161,7 @@ layout! {
 layout! {
     /// Firmware Slot Information (LID 03h). `[NVMe Base 2.0 §5.16.1.4]`
     pub struct FirmwareSlotLog: 512 {
-        /// AFI: the active slot in bits 2:0, the next one in bits 6:4.
+        /// AFI: the active slot in bits 2:0, the slot of the next reset in bits 6:4.
         active: u8 = 0,
         /// FRS1 to FRS7: revisions, ASCII; zero for an empty slot.
         revisions: [[u8; 8]; 7] = 8,
@@ -177,7 +177,7 @@ layout! {
 }
 
 impl ChangedNamespaces {
-    /// The list of these namespaces, which are ascending.
+    /// Creates the list of these namespaces, in ascending order.
     pub fn of(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self::default();
         let mut changed = nsids.into_iter();
@@ -194,12 +194,12 @@ impl ChangedNamespaces {
         list
     }
 
-    /// Returns true if more namespaces changed than the list can hold.
+    /// Returns true if more namespaces changed than fit.
     pub const fn is_overflow(&self) -> bool {
         self.nsids[0] == crate::limits::NSID_BROADCAST
     }
 
-    /// The identifiers, up to the first zero; nothing when the list overflowed.
+    /// Returns the identifiers up to the first zero; none if the list overflowed.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let overflow = self.is_overflow();
         self.nsids
@@ -222,7 +222,7 @@ layout! {
 impl EffectsLog {
     /// CSUPP: the command is supported.
     pub const SUPPORTED: u32 = 1 << 0;
-    /// LBCC: it may change data.
+    /// LBCC: the command may change data.
     pub const CHANGES_DATA: u32 = 1 << 1;
 }
 

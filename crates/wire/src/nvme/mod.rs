@@ -1,7 +1,7 @@
-//! NVMe itself, whatever the transport: commands, completions, and the data they move.
+//! NVMe independent of the transport: commands, completions, and data structures.
 //!
-//! Owned here: the 64-byte command and the 16-byte completion, the meaning of their fields, and the
-//! data structures of Identify, Get Log Page and Get/Set Features.
+//! Contains the 64-byte command and the 16-byte completion, their fields, and the data structures
+//! of Identify, Get Log Page and Get/Set Features.
 
 pub mod admin;
 pub mod async_event;

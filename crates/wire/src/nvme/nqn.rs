@@ -5,27 +5,27 @@ use crate::limits::{NQN_BYTES_MAX, NQN_FIELD_BYTES};
 /// The name of every discovery subsystem. `[NVMe Base 2.0 §4.5]`
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// Prefix of a name that carries a UUID.
+/// Prefix of a name with a UUID.
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// A qualified name: 1 to 223 bytes of text, kept in place so that it can be copied and compared
-/// without allocating.
+/// A qualified name: 1 to 223 bytes of text, stored inline so that copying and comparing does not
+/// allocate.
 #[derive(Clone, Copy)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
     length: u8,
 }
 
-/// The reason for which a text is no qualified name.
+/// Why a text is not a qualified name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
     /// The name is empty.
     #[error("the name is empty; a name looks like nqn.2026-11.io.example:disk1")]
     Empty,
-    /// Too long, or without its final zero.
+    /// Too long, or without a terminating zero.
     #[error("the name is longer than {NQN_BYTES_MAX} bytes")]
     TooLong,
-    /// The name is not UTF-8, or has control characters in it.
+    /// The name is not UTF-8, or contains control characters.
     #[error("the name is not plain UTF-8 text")]
     NotText,
     /// The name has neither of the two forms.
@@ -37,11 +37,11 @@ pub enum NqnError {
 }
 
 impl Nqn {
-    /// A name in one of the two forms that the specification allows.
+    /// Creates a name in one of the two forms of the specification.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the name.
+    /// Why the name is invalid.
     pub fn new(text: &str) -> Result<Self, NqnError> {
         let name = Self::lenient(text)?;
         if is_well_formed(text) {
@@ -51,13 +51,13 @@ impl Nqn {
         }
     }
 
-    /// A name from a 256-byte field, padded with zeroes, as Connect and the discovery log page have
-    /// it. Its form is not checked: whether a name is known matters to a target, its looks do not,
-    /// and ordinary hosts let users call themselves anything.
+    /// Parses a name from a 256-byte field, padded with zeroes, as in Connect and the discovery log
+    /// page. Its form is not checked: a target compares names only, and ordinary hosts accept names
+    /// of any form from users.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the field.
+    /// Why the field is invalid.
     pub fn from_field(field: &[u8; NQN_FIELD_BYTES]) -> Result<Self, NqnError> {
         let length = field
             .iter()
@@ -67,11 +67,11 @@ impl Nqn {
         Self::lenient(text)
     }
 
-    /// Makes a name of unchecked form: 1 to 223 bytes of text without control characters.
+    /// Creates a name of unchecked form: 1 to 223 bytes of text without control characters.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the name.
+    /// Why the name is invalid.
     pub fn lenient(text: &str) -> Result<Self, NqnError> {
         if text.is_empty() {
             return Err(NqnError::Empty);
@@ -98,17 +98,17 @@ impl Nqn {
         self.as_str() == DISCOVERY_NQN
     }
 
-    /// Returns true if the name has one of the two forms that the specification allows.
+    /// Returns true if the name has one of the two forms of the specification.
     pub fn is_well_formed(&self) -> bool {
         is_well_formed(self.as_str())
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(self.as_bytes()).expect("checked when the name was made")
     }
 
-    /// The text, padded with zeroes.
+    /// Returns the text, padded with zeroes.
     pub fn to_field(&self) -> [u8; NQN_FIELD_BYTES] {
         let mut field = [0; NQN_FIELD_BYTES];
         field[..NQN_BYTES_MAX].copy_from_slice(&self.bytes);
@@ -166,7 +166,7 @@ impl core::str::FromStr for Nqn {
     }
 }
 
-/// `nqn.yyyy-mm.reversed.domain`, then nothing or `:` and anything; a UUID after the name of the
+/// `nqn.yyyy-mm.reversed.domain`, optionally with `:` and any text; a UUID after the prefix of the
 /// standard's own domain.
 fn is_well_formed(text: &str) -> bool {
     if let Some(uuid) = text.strip_prefix(UUID_PREFIX) {

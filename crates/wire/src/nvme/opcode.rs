@@ -1,7 +1,7 @@
 //! Opcodes of the admin, NVM and Fabrics command sets.
 //!
-//! They are newtypes, not enums: a peer may send any byte, and an unknown one is an ordinary value
-//! that the controller answers with Invalid Command Opcode.
+//! Newtypes, not enums: a peer may send any byte, and an unknown opcode is a regular value that the
+//! controller answers with Invalid Command Opcode.
 
 macro_rules! code_names {
     ($(#[$meta:meta])* $name:ident { $( $(#[$doc:meta])* $constant:ident = $value:literal, $text:literal; )+ }) => {
@@ -33,7 +33,7 @@ macro_rules! code_names {
 }
 pub(crate) use code_names;
 
-/// The opcode of every Fabrics command, on admin and I/O queues alike. `[NVMe Base 2.0 §6]`
+/// Opcode of every Fabrics command, on admin and I/O queues. `[NVMe Base 2.0 §6]`
 pub const FABRICS_OPCODE: u8 = 0x7f;
 
 /// Direction of a command's data. `[NVMe Base 2.0 §3.3.3.1]`
@@ -50,7 +50,7 @@ pub enum DataDirection {
 }
 
 impl DataDirection {
-    /// The direction in bits 1:0 of an opcode, or of the type of a Fabrics command.
+    /// Returns the direction in bits 1:0 of an opcode, or of the type of a Fabrics command.
     #[inline]
     pub const fn of(code: u8) -> Self {
         match code & 0b11 {
@@ -111,7 +111,7 @@ code_names! {
         SECURITY_RECEIVE = 0x82, "Security Receive";
         /// Sanitize.
         SANITIZE = 0x84, "Sanitize";
-        /// End Controller, one of our own ([`EndController`](crate::nvme::vendor::EndController)).
+        /// End Controller, vendor specific ([`EndController`](crate::nvme::vendor::EndController)).
         END_CONTROLLER = 0xc0, "End Controller";
     }
 }
@@ -147,9 +147,9 @@ code_names! {
         COPY = 0x19, "Copy";
         /// Fabrics commands.
         FABRICS = 0x7f, "Fabrics";
-        /// Write Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
+        /// Write Extents, vendor specific ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
         WRITE_EXTENTS = 0x81, "Write Extents";
-        /// Read Extents, one of our own ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
+        /// Read Extents, vendor specific ([`ExtentsCommand`](crate::nvme::ExtentsCommand)).
         READ_EXTENTS = 0x83, "Read Extents";
     }
 }

@@ -6,11 +6,11 @@ use crate::nvme::status::Status;
 /// An SGL descriptor. `[NVMe Base 2.0 §4.1.2]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SglDescriptor {
-    /// Address, or an offset into the capsule's data.
+    /// Address, or offset into the capsule's data.
     pub address: u64,
-    /// Bytes that the descriptor covers.
+    /// Bytes of the data.
     pub length: u32,
-    /// Bytes 12 to 14: reserved in the kinds that NVMe/TCP has, part of the key in a keyed one.
+    /// Bytes 12 to 14: reserved in the kinds of NVMe/TCP, part of the key in a keyed descriptor.
     pub reserved: [u8; 3],
     /// Type in bits 7:4, subtype in bits 3:0.
     pub identifier: u8,
@@ -19,12 +19,12 @@ pub struct SglDescriptor {
 impl SglDescriptor {
     /// Bytes on the wire.
     pub const SIZE: usize = 16;
-    /// Data Block with the Offset subtype: data inside the capsule.
+    /// Data Block with the Offset subtype: in-capsule data.
     pub const IN_CAPSULE: u8 = 0x01;
-    /// Transport Data Block, transport-specific subtype Ah: data moved by data PDUs.
+    /// Transport Data Block, transport-specific subtype Ah: data in data PDUs.
     pub const TRANSPORT: u8 = 0x5a;
 
-    /// A descriptor for `length` bytes of in-capsule data that start `offset` bytes into it.
+    /// A descriptor for `length` bytes of in-capsule data at byte `offset`.
     pub const fn in_capsule(offset: u64, length: u32) -> Self {
         Self {
             address: offset,
@@ -34,7 +34,7 @@ impl SglDescriptor {
         }
     }
 
-    /// A descriptor for `length` bytes that travel in data PDUs. `[NVMe-TCP 1.0 §3.4]`
+    /// A descriptor for `length` bytes in data PDUs. `[NVMe-TCP 1.0 §3.4]`
     pub const fn transport(length: u32) -> Self {
         Self {
             address: 0,
@@ -44,7 +44,7 @@ impl SglDescriptor {
         }
     }
 
-    /// Reads a descriptor; every 16 bytes are one.
+    /// Parses a descriptor; any 16 bytes are valid.
     #[inline]
     pub fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl SglDescriptor {
         }
     }
 
-    /// The descriptor as bytes.
+    /// Returns the descriptor as bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
@@ -66,14 +66,14 @@ impl SglDescriptor {
         out
     }
 
-    /// Returns true where every byte is zero: hosts leave the descriptor so in commands that move
-    /// no data.
+    /// Returns true if every byte is zero: hosts leave the descriptor zero in commands without
+    /// data.
     #[inline]
     pub fn is_zero(&self) -> bool {
         self.to_bytes() == [0; Self::SIZE]
     }
 
-    /// The descriptor as one of the two kinds that NVMe/TCP has.
+    /// Returns the descriptor as one of the two kinds of NVMe/TCP.
     ///
     /// # Errors
     ///
@@ -93,25 +93,25 @@ impl SglDescriptor {
     }
 }
 
-/// The place of a command's data. `[NVMe-TCP 1.0 §3.4]`
+/// Location of a command's data. `[NVMe-TCP 1.0 §3.4]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataPointer {
     /// Data in the command's own capsule.
     InCapsule {
-        /// Bytes from the start of the capsule's data.
+        /// Offset into the capsule's data.
         offset: u64,
         /// Bytes of data.
         length: u32,
     },
-    /// Data in data PDUs, asked for with R2T or sent with C2HData.
+    /// Data in data PDUs, requested with R2T or sent with C2HData.
     Transport {
-        /// Bytes of data; 0 for a command that moves none.
+        /// Bytes of data; 0 for a command without data.
         length: u32,
     },
 }
 
 impl DataPointer {
-    /// Bytes of data.
+    /// Returns the bytes of data.
     #[inline]
     pub const fn length(&self) -> u32 {
         match self {
@@ -119,12 +119,12 @@ impl DataPointer {
         }
     }
 
-    /// The part of the capsule's data that the descriptor means.
+    /// Returns the part of the capsule's data that the descriptor covers.
     ///
     /// # Errors
     ///
-    /// Invalid Field when the data is not in the capsule, SGL Offset Invalid or Data SGL Length
-    /// Invalid when it reaches outside. `[NVMe Base 2.0 §4.1.2.1]`
+    /// Invalid Field if the data is not in the capsule, SGL Offset Invalid or Data SGL Length
+    /// Invalid if it exceeds the capsule. `[NVMe Base 2.0 §4.1.2.1]`
     pub fn capsule_data<'a>(&self, capsule: &'a [u8]) -> Result<&'a [u8], Status> {
         let Self::InCapsule { offset, length } = *self else {
             return Err(Status::INVALID_FIELD.with_dnr());

@@ -3,20 +3,20 @@
 /// Status field of a completion, without the phase tag: code in bits 7:0, type in bits 10:8, retry
 /// delay in bits 12:11, more in bit 13, do-not-retry in bit 14. `[NVMe Base 2.0 §3.3.3.2.1]`
 ///
-/// Two statuses are equal when all fifteen bits are; [`Status::is`] compares only type and code.
+/// Two statuses are equal if all fifteen bits are; [`Status::is`] compares only type and code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
-/// SCT: what family a status code belongs to. `[NVMe Base 2.0 §3.3.3.2.1]`
+/// SCT: status code type. `[NVMe Base 2.0 §3.3.3.2.1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatusType {
     /// Applies to any command.
     Generic,
-    /// Means something for one command only.
+    /// Specific to one command.
     CommandSpecific,
-    /// The medium, or the data on it.
+    /// Errors of the medium or its data.
     MediaAndDataIntegrity,
-    /// The path to the namespace.
+    /// Errors of the path to the namespace.
     PathRelated,
     /// Reserved values 4 to 6.
     Reserved(u8),
@@ -37,13 +37,13 @@ impl Status {
         Self((((sct & 0b111) as u16) << 8) | sc as u16)
     }
 
-    /// The command was done.
+    /// Returns true for Successful Completion.
     #[inline]
     pub const fn is_success(self) -> bool {
         self.0 & TYPE_AND_CODE_MASK == 0
     }
 
-    /// Returns true if both have the same type and code, whatever they say about retries.
+    /// Returns true if both have the same type and code, regardless of the retry bits.
     #[inline]
     pub const fn is(self, other: Self) -> bool {
         self.0 & TYPE_AND_CODE_MASK == other.0 & TYPE_AND_CODE_MASK
@@ -66,39 +66,39 @@ impl Status {
         }
     }
 
-    /// Type and code alone, as Linux prints them: `0x281` is an unrecovered read error.
+    /// Returns type and code alone, as printed by Linux: `0x281` is an unrecovered read error.
     pub const fn type_and_code(self) -> u16 {
         self.0 & TYPE_AND_CODE_MASK
     }
 
-    /// DNR: the same command would fail again.
+    /// DNR: a retry of the command would fail again.
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0
     }
 
-    /// M: the error log page has more about this.
+    /// M: the error log page has more information.
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// CRD: which of the controller's three retry delays applies, 1 to 3; 0 for none.
+    /// CRD: index of the controller's retry delay, 1 to 3; 0 for none.
     pub const fn crd(self) -> u8 {
         ((self.0 & CRD_MASK) >> CRD_SHIFT) as u8
     }
 
-    /// The same status with DNR set.
+    /// Returns the status with DNR set.
     #[must_use]
     pub const fn with_dnr(self) -> Self {
         Self(self.0 | DNR)
     }
 
-    /// The same status with M set.
+    /// Returns the status with M set.
     #[must_use]
     pub const fn with_more(self) -> Self {
         Self(self.0 | MORE)
     }
 
-    /// The same status with this retry delay, 0 to 3.
+    /// Returns the status with this retry delay index, 0 to 3.
     #[must_use]
     pub const fn with_crd(self, crd: u8) -> Self {
         Self((self.0 & !CRD_MASK) | (((crd & 0b11) as u16) << CRD_SHIFT))
@@ -106,7 +106,7 @@ impl Status {
 }
 
 impl Status {
-    /// Writes the status under a name.
+    /// Writes the status with a name.
     pub(super) fn write(
         self,
         name: Option<&str>,
@@ -130,7 +130,7 @@ impl Status {
 }
 
 impl core::fmt::Display for Status {
-    /// `LBA Out of Range (0x080), do not retry`.
+    /// Format: `LBA Out of Range (0x080), do not retry`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         self.write(self.name(), f)
     }

@@ -1,8 +1,8 @@
 //! The status codes by name.
 //!
-//! `[NVMe Base 2.0 §3.3.3.2.1]`, `[NVMe NVM 1.0 §3.1.2]`. A command-specific code means different
-//! things for different commands: where Connect shares a number with I/O commands, [`Status::name`] is the
-//! I/O commands', and [`Status::of_connect`] Connect's.
+//! `[NVMe Base 2.0 §3.3.3.2.1]`, `[NVMe NVM 1.0 §3.1.2]`. A command-specific code depends on the
+//! command: for numbers shared by Connect and I/O commands, [`Status::name`] returns the name for
+//! I/O commands, and [`Status::of_connect`] that for Connect.
 
 use crate::nvme::status::Status;
 
@@ -257,27 +257,26 @@ status_codes! {
     ABORTED_BY_HOST = 0x371, "Command Aborted By Host";
 }
 
-/// The codes that Connect gives to numbers which other commands use differently.
-/// `[NVMe Base 2.0 §6.3]`
+/// Codes of Connect that have another meaning for other commands. `[NVMe Base 2.0 §6.3]`
 impl Status {
-    /// Connect: the record format is not one that the controller has.
+    /// Connect: the controller does not support the record format.
     pub const CONNECT_INCOMPATIBLE_FORMAT: Self = Self(0x180);
-    /// Connect: the controller already has a host, or no queue to give.
+    /// Connect: the controller already has a host, or no free queue.
     pub const CONNECT_CONTROLLER_BUSY: Self = Self(0x181);
-    /// Connect: a parameter is wrong; the result says which, see
+    /// Connect: a parameter is invalid; the result identifies it, see
     /// [`crate::fabrics::InvalidParameter`].
     pub const CONNECT_INVALID_PARAMETERS: Self = Self(0x182);
-    /// Connect: the host's picture is stale, let it discover again.
+    /// Connect: the host's discovery information is outdated; it must discover again.
     pub const CONNECT_RESTART_DISCOVERY: Self = Self(0x183);
 
-    /// The status of a Connect, for people.
+    /// Returns the status of a Connect, for display.
     #[must_use]
     pub const fn of_connect(self) -> ConnectStatus {
         ConnectStatus(self)
     }
 }
 
-/// The status of a Connect: as [`Status`], by the name that it has for this command.
+/// The status of a Connect: a [`Status`] with the name that it has for this command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectStatus(Status);
 

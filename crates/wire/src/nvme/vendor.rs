@@ -1,49 +1,49 @@
-//! Vendor specific extensions between a host and a target of Switchyard.
+//! Vendor-specific extensions between a host and a target of Switchyard.
 //!
-//! A controller announces its extensions in the vendor's area of Identify Controller; a host uses
-//! only what was announced, and everything works without.
+//! A controller announces its extensions in the vendor-specific area of Identify Controller; a host
+//! uses announced extensions only, and works without any.
 
 use crate::bytes::{low16, put_u64, u64_at};
 use crate::nvme::command::Command;
 use crate::nvme::extents::ExtentTerms;
 use crate::nvme::opcode::AdminOpcode;
 
-/// First bytes of the vendor's area of a Switchyard controller.
+/// First bytes of a Switchyard controller's vendor-specific area.
 const MAGIC: [u8; 8] = *b"SWITCHYD";
 
-/// Offset of the extensions' bits in the vendor's area.
+/// Offset of the extension bits in the vendor-specific area.
 const BITS: usize = MAGIC.len();
 
 /// Offset of the life of the caches.
 const CACHE_LIFE: usize = 16;
 
-/// Offset of the terms of commands over extents.
+/// Offset of the limits on commands over extents.
 const EXTENT_TERMS: usize = 24;
 
 /// Offset of the incarnation.
 const INCARNATION: usize = 40;
 
-/// The extensions that a controller announces.
+/// Extensions that a controller announces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Extensions {
-    /// Knows [`EndController`].
+    /// Supports [`EndController`].
     pub end_controller: bool,
-    /// Respects the priority class of a queue's Connect command, once the host has said with
-    /// [`HostExtensions`] that it means it.
+    /// Respects the priority class of a queue's Connect command if the host has announced with
+    /// [`HostExtensions`] that it sets it.
     pub queue_classes: bool,
-    /// Knows [`ExtentsCommand`](crate::nvme::ExtentsCommand), on these terms.
+    /// Supports [`ExtentsCommand`](crate::nvme::ExtentsCommand), with these limits.
     pub extents: Option<ExtentTerms>,
-    /// Life of its volatile write caches, as a number: what was acknowledged and not flushed may be
-    /// gone where a host finds another one than before. 0 says nothing.
+    /// Number of the life of its volatile write caches: if a host finds another number than before,
+    /// acknowledged unflushed writes may be lost. 0 for unknown.
     pub cache_life: u64,
-    /// Number of the target's process: under another one, identifiers of controllers are given out
-    /// anew. 0 says nothing. The upper 32 bits name the boot of the machine, or are 0: under another
-    /// number of the same boot, every controller of the process before is gone.
+    /// Number of the target's process: after a change, controller identifiers are assigned anew. 0
+    /// for unknown. The upper 32 bits identify the boot of the machine, or are 0: with another
+    /// number of the same boot, every controller of the previous process has ended.
     pub incarnation: u64,
 }
 
 impl Extensions {
-    /// The extensions that a controller of this version announces, but for those with numbers.
+    /// Extensions that a controller of this version announces, without those that have values.
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,
@@ -52,7 +52,8 @@ impl Extensions {
         incarnation: 0,
     };
 
-    /// Reads the vendor's area of Identify Controller; any other vendor's announces nothing.
+    /// Parses the vendor-specific area of Identify Controller; that of another vendor has no
+    /// extensions.
     pub fn parse(area: &[u8; 1024]) -> Self {
         if area[..MAGIC.len()] != MAGIC {
             return Self::default();
@@ -66,7 +67,7 @@ impl Extensions {
         }
     }
 
-    /// The vendor's area of Identify Controller.
+    /// Encodes the vendor-specific area of Identify Controller.
     pub fn encode(self) -> [u8; 1024] {
         let mut area = [0; 1024];
         area[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -84,11 +85,11 @@ impl Extensions {
 
 /// End Controller: a vendor-specific admin command without data.
 ///
-/// It ends another controller of the same host (same NQN and identifier) in the same subsystem:
-/// all its connections are closed. The command completes when none of that controller's commands
-/// can take effect any more; when there is no such controller, at once. A host that has lost a
-/// connection sends it before it sends a write again, since an old copy of that write may still be
-/// on its way (docs/design/decisions/0004-replay.md).
+/// It ends another controller of the same host (same NQN and identifier) in the same subsystem: all
+/// its connections are closed. The command completes when none of that controller's commands can
+/// take effect any more; immediately if there is no such controller. A host that has lost a
+/// connection sends it before it resends a write, because an old copy of that write may still be in
+/// flight (docs/design/decisions/0004-replay.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndController {
     /// CNTLID of the controller to end.
@@ -96,14 +97,14 @@ pub struct EndController {
 }
 
 impl EndController {
-    /// Reads the dword.
+    /// Parses the dword.
     pub fn parse(command: &Command) -> Self {
         Self {
             controller_id: low16(command.cdw(10)),
         }
     }
 
-    /// The command.
+    /// Encodes the command.
     pub fn encode(&self, cid: u16) -> Command {
         let mut command = Command::new(AdminOpcode::END_CONTROLLER.0, cid);
         command.set_cdw(10, u32::from(self.controller_id));
@@ -112,23 +113,23 @@ impl EndController {
 }
 
 /// Host Extensions: a vendor-specific feature, dword 11 of Set Features, which a host sets before
-/// it connects I/O queues. A controller that does not announce the extension knows no such feature.
+/// it connects I/O queues. A controller supports it if it announces the extension.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct HostExtensions {
-    /// The priority class (bits 1:0 of CATTR) of this host's I/O queues is meant: 00 is urgent.
-    /// Ordinary hosts leave it 00 and mean nothing by it.
+    /// The host sets the priority class (bits 1:0 of CATTR) of its I/O queues; 00 is urgent. Other
+    /// hosts leave it at 00 without meaning it.
     pub queue_classes: bool,
 }
 
 impl HostExtensions {
-    /// Reads dword 11; bits that we do not know say nothing.
+    /// Parses dword 11; unknown bits are ignored.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             queue_classes: dword & 1 != 0,
         }
     }
 
-    /// Dword 11.
+    /// Encodes dword 11.
     pub const fn to_dword(self) -> u32 {
         self.queue_classes as u32
     }

@@ -1,13 +1,13 @@
-//! C2HData: data of a command, towards the host. `[NVMe-TCP 1.0 §3.6.2.9]`
+//! C2HData: data of a command, from the controller. `[NVMe-TCP 1.0 §3.6.2.9]`
 
 use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
 use crate::tcp::FramingError;
 use crate::tcp::header::{LAST_PDU, PduFormat, PduType, SUCCESS, seal};
 use crate::tcp::limits::{COMMON_HEADER_BYTES, SHORT_HEADER_BYTES};
 
-/// The place of a C2HData PDU in its transfer, and the source of the command's status.
+/// The position of a C2HData PDU in its transfer, and the source of the command's status.
 ///
-/// The flags LAST_PDU and SUCCESS together; SUCCESS without LAST_PDU is illegal and has no value.
+/// Combines the flags LAST_PDU and SUCCESS; SUCCESS without LAST_PDU is invalid and has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum C2hProgress {
     /// More data PDUs follow.
@@ -39,7 +39,7 @@ impl C2hData {
     /// Offset of DATAL.
     pub const DATAL: usize = 16;
 
-    /// Reads a C2HData header with a checked common header.
+    /// Parses a C2HData header with a checked common header.
     ///
     /// # Errors
     ///
@@ -60,12 +60,12 @@ impl C2hData {
         })
     }
 
-    /// Writes everything before the data; returns its length. The caller sends `data_length` bytes
-    /// of data after it, and then the data digest if `format` has one.
+    /// Writes the PDU up to its data; returns the length. The caller sends `data_length` bytes of
+    /// data after it, then the data digest if `format` has one.
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
+    /// If `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
     #[inline]
     pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
         let fields = &mut out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES];

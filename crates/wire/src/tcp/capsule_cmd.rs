@@ -1,4 +1,4 @@
-//! CapsuleCmd: a command, and perhaps its data. `[NVMe-TCP 1.0 §3.6.2.6]`
+//! CapsuleCmd: a command with optional in-capsule data. `[NVMe-TCP 1.0 §3.6.2.6]`
 
 use crate::limits::COMMAND_BYTES;
 use crate::nvme::Command;
@@ -16,7 +16,7 @@ impl CapsuleCmd {
     /// HLEN.
     pub const SIZE: usize = CAPSULE_CMD_BYTES;
 
-    /// Reads a CapsuleCmd with a checked common header.
+    /// Parses a CapsuleCmd with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; CAPSULE_CMD_BYTES]) -> Self {
         let mut command = [0; COMMAND_BYTES];
@@ -26,12 +26,12 @@ impl CapsuleCmd {
         }
     }
 
-    /// Writes everything before the data; returns its length. The caller sends `data_length` bytes
-    /// of data after it, and then the data digest if `format` has one and there is data.
+    /// Writes the PDU up to its data; returns the length. The caller sends `data_length` bytes of
+    /// data after it, then the data digest if `format` has one and there is data.
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
+    /// If `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
     #[inline]
     pub fn encode(&self, format: &PduFormat, data_length: u32, out: &mut [u8]) -> usize {
         out[COMMON_HEADER_BYTES..CAPSULE_CMD_BYTES].copy_from_slice(self.command.as_bytes());

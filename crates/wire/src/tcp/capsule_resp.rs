@@ -5,7 +5,7 @@ use crate::nvme::Completion;
 use crate::tcp::header::{PduFormat, PduType, seal};
 use crate::tcp::limits::{COMMON_HEADER_BYTES, SHORT_HEADER_BYTES};
 
-/// A response capsule. In NVMe/TCP it never carries data.
+/// A response capsule. NVMe/TCP has no data in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CapsuleResp {
     /// RCCQE: the completion.
@@ -16,7 +16,7 @@ impl CapsuleResp {
     /// HLEN.
     pub const SIZE: usize = SHORT_HEADER_BYTES;
 
-    /// Reads a CapsuleResp with a checked common header.
+    /// Parses a CapsuleResp with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         let mut completion = [0; COMPLETION_BYTES];
@@ -30,7 +30,7 @@ impl CapsuleResp {
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than that.
+    /// If `out` is shorter than that.
     #[inline]
     pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
         out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES].copy_from_slice(&self.completion.to_bytes());

@@ -1,14 +1,13 @@
-//! The framer: finds PDUs in a stream of bytes, however it is cut into pieces.
+//! The framer: parses a byte stream, in pieces of any size, into PDUs.
 //!
-//! It owns the position in the stream: which part of which PDU comes next, the running data digest,
-//! and a carry buffer for the one header that may straddle two pieces. Connections of both ends
-//! call it with whatever a receive brought. It copies no payload and allocates nothing, and no
-//! input can make it panic; after its first error it answers nothing but that error.
+//! It holds the position in the stream, the running data digest, and a carry buffer for a header
+//! that straddles two pieces. It copies no payload, allocates nothing, and no input makes it panic;
+//! after its first error it returns only that error.
 //!
-//! A PDU that lies whole in the input comes as one [`Event::Pdu`]. Of any other the payload comes
-//! as it arrives: [`Event::DataBegin`], any number of [`Event::DataChunk`], [`Event::DataEnd`].
-//! Between the first and the last a caller may also receive straight into the payload's
-//! destination, see [`Framer::advance_external`].
+//! A PDU that is complete in the input is one [`Event::Pdu`]. The payload of every other PDU is
+//! returned as it arrives: [`Event::DataBegin`], any number of [`Event::DataChunk`],
+//! [`Event::DataEnd`]. Between the first and the last a caller may also receive directly into the
+//! payload's destination, see [`Framer::advance_external`].
 
 mod body;
 
@@ -22,28 +21,28 @@ use crate::tcp::limits::{
 use crate::tcp::{C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp};
 use crate::tcp::{PduHeader, R2t, TermReq, digest};
 
-/// Largest data that one PDU may carry.
+/// Maximum data of one PDU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FramerLimits {
-    /// Bytes of in-capsule data in a CapsuleCmd.
+    /// Maximum bytes of in-capsule data in a CapsuleCmd.
     pub capsule_data_bytes: u32,
-    /// Bytes of data in an H2CData (MAXH2CDATA) or C2HData PDU (the largest transfer).
+    /// Maximum bytes of data in an H2CData (MAXH2CDATA) or C2HData PDU (maximum transfer).
     pub data_pdu_bytes: u32,
 }
 
 /// An event of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A whole PDU.
+    /// A complete PDU.
     Pdu {
         /// The header.
         header: PduHeader,
         /// The payload, if the PDU has one; never empty.
         data: Option<&'a [u8]>,
-        /// False when there is a data digest and it does not match; the header is still good.
+        /// False if there is a data digest and it does not match; the header is valid anyway.
         digest_ok: bool,
     },
-    /// A header with payload that has not all arrived.
+    /// A header whose payload is not complete.
     DataBegin {
         /// The header.
         header: PduHeader,
@@ -54,27 +53,28 @@ pub enum Event<'a> {
     DataChunk(&'a [u8]),
     /// The payload is complete.
     DataEnd {
-        /// False when there is a data digest and it does not match.
+        /// False if there is a data digest and it does not match.
         digest_ok: bool,
     },
 }
 
-/// The part of the stream that comes next.
+/// The next part of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// A header; the carry buffer has its beginning.
+    /// A header; the carry buffer has its first bytes.
     Header,
     /// Padding of this length, then the payload.
     Padding { left: u32 },
     /// Payload of this length.
     Data { left: u32 },
-    /// The data digest; the carry buffer has its beginning.
+    /// The data digest; the carry buffer has its first bytes.
     DataDigest,
-    /// The stream broke the rules, and the carry buffer has the header that did; nothing follows.
+    /// The stream violated the protocol, and the carry buffer has the offending header; the final
+    /// state.
     Failed(FramingError),
 }
 
-/// Finds PDUs in a stream of bytes.
+/// Parses a byte stream into PDUs.
 #[derive(Debug, Clone)]
 pub struct Framer {
     state: State,
@@ -82,10 +82,10 @@ pub struct Framer {
     initialized: bool,
     header_digest: bool,
     data_digest: bool,
-    /// Bytes; data of a received PDU starts at a multiple of it.
+    /// Alignment in bytes of the data of received PDUs.
     alignment: u32,
     limits: FramerLimits,
-    /// Payload bytes still to come after padding.
+    /// Payload that follows the padding.
     body: Body,
     /// Digest of the payload so far.
     crc: u32,
@@ -94,7 +94,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// A framer at the beginning of a stream, before the connection is initialized.
+    /// A framer at the start of a stream, before the connection is initialized.
     pub const fn new(role: Role, limits: FramerLimits) -> Self {
         Self {
             state: State::Header,
@@ -111,36 +111,36 @@ impl Framer {
         }
     }
 
-    /// Returns the end that this is.
+    /// Returns the role of this end.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Sets the digests that both ends agreed on; they hold from the next PDU.
+    /// Sets the negotiated digests, from the next PDU on.
     pub const fn set_digests(&mut self, header: bool, data: bool) {
         self.header_digest = header;
         self.data_digest = data;
     }
 
-    /// Sets the alignment that this end asked for (CPDA or HPDA); it holds from the next PDU.
+    /// Sets the data alignment requested by this end (CPDA or HPDA), from the next PDU on.
     pub const fn set_alignment(&mut self, alignment: DataAlignment) {
         self.alignment = (alignment.code() as u32 + 1) * 4;
     }
 
-    /// Sets how much data one PDU may carry; it holds from the next PDU.
+    /// Sets the maximum data of one PDU, from the next PDU on.
     pub const fn set_limits(&mut self, limits: FramerLimits) {
         self.limits = limits;
     }
 
-    /// The next thing in the stream, taken off the front of `input`; `None` when `input` is used up
-    /// and more has to arrive.
+    /// Returns the next event, and removes its bytes from the front of `input`; `None` if `input`
+    /// is used up and more data is needed.
     ///
-    /// An event may come without any input: the end of a payload that was received by
+    /// An event may occur without input: the end of a payload received with
     /// [`Self::advance_external`].
     ///
     /// # Errors
     ///
-    /// The peer broke the rules. The connection must end; the framer stays in that error.
+    /// The peer violated the protocol. The connection must end; the framer stays in that error.
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
         if matches!(self.state, State::Header) {
@@ -150,7 +150,7 @@ impl Framer {
         }
     }
 
-    /// Payload bytes that are due before anything else; `None` outside a payload.
+    /// Returns the payload bytes due next; `None` outside a payload.
     #[inline]
     pub const fn data_remaining(&self) -> Option<u32> {
         match self.state {
@@ -159,19 +159,19 @@ impl Framer {
         }
     }
 
-    /// Returns true if payload comes with a digest, so that this end must see its bytes.
+    /// Returns true if payload has a digest, so that the framer must see its bytes.
     #[inline]
     pub const fn digests_data(&self) -> bool {
         self.data_digest
     }
 
-    /// [`Self::advance_external`] for payload that the caller cannot show because it lies in a
-    /// device's memory: `length` bytes of it.
+    /// Like [`Self::advance_external`] for payload that the caller cannot read because it is in
+    /// device memory: `length` bytes of it.
     ///
     /// # Panics
     ///
-    /// When they are more than [`Self::data_remaining`] says, or when data digests were agreed on:
-    /// then the bytes have to be shown.
+    /// If `length` exceeds [`Self::data_remaining`], or data digests were negotiated, which require
+    /// the bytes.
     pub fn advance_unseen(&mut self, length: u32) {
         assert!(!self.data_digest, "a digest needs the bytes");
         let State::Data { left } = self.state else {
@@ -181,12 +181,12 @@ impl Framer {
         self.state = State::Data { left };
     }
 
-    /// Takes note of payload that the caller received by itself, without passing it through
-    /// [`Self::next`]: `bytes` are the next of the payload, where they now lie.
+    /// Notes payload that the caller received directly, without [`Self::next`]: `bytes` are the
+    /// next payload bytes in their destination.
     ///
     /// # Panics
     ///
-    /// When `bytes` are more than [`Self::data_remaining`] says.
+    /// If `bytes` exceed [`Self::data_remaining`].
     pub fn advance_external(&mut self, bytes: &[u8]) {
         let State::Data { left } = self.state else {
             panic!("payload outside a payload");
@@ -199,13 +199,13 @@ impl Framer {
         self.state = State::Data { left: left - taken };
     }
 
-    /// Returns true if the stream is between two PDUs: only there may it end in order.
+    /// Returns true if the stream is between two PDUs: the only position for an orderly end.
     pub const fn is_between_pdus(&self) -> bool {
         matches!(self.state, State::Header) && self.carry_length == 0
     }
 
-    /// After an error, the header that caused it, as far as it had arrived: at most 128 bytes, what
-    /// a termination request carries.
+    /// Returns the received part of the header that caused an error: at most 128 bytes, the limit
+    /// of a termination request.
     pub fn offending_header(&self) -> &[u8] {
         match self.state {
             State::Failed(_) => &self.carry[..self.carry_length],
@@ -213,7 +213,7 @@ impl Framer {
         }
     }
 
-    /// After an error, the whole termination request for the peer; returns its length.
+    /// Writes the termination request for an error; returns its length.
     pub fn encode_term_req(
         &self,
         error: &FramingError,
@@ -248,7 +248,7 @@ impl Framer {
         self.next_carried_header(input)
     }
 
-    /// The slow path: a header that did not lie whole in one input.
+    /// The slow path: a header that was not complete in one input.
     #[cold]
     fn next_carried_header<'a>(
         &mut self,
@@ -279,7 +279,7 @@ impl Framer {
         }
     }
 
-    /// Moves input to the carry buffer until it has `wanted` bytes; false when the input ends
+    /// Moves input to the carry buffer until it has `wanted` bytes; returns false if the input ends
     /// first.
     fn fill_carry(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         debug_assert!(
@@ -295,7 +295,7 @@ impl Framer {
         taken == missing
     }
 
-    /// Checks what must be known to find the end of the header; returns its bytes with digest.
+    /// Checks the fields that determine the end of the header; returns its bytes with digest.
     #[inline]
     fn header_extent(&self, common: &CommonHeader) -> Result<usize, FramingError> {
         let code = common.pdu_type;
@@ -331,7 +331,7 @@ impl Framer {
         })
     }
 
-    /// Checks and reads a header that has arrived whole, digest included.
+    /// Checks and parses a complete header with its digest.
     #[inline]
     fn open(
         &mut self,
@@ -398,7 +398,7 @@ impl Framer {
         })
     }
 
-    /// A header is known; hands it out with its payload if that is there, or begins to wait.
+    /// Returns a header with its payload if that is complete, or starts to wait for it.
     #[inline]
     fn deliver<'a>(&mut self, header: PduHeader, body: Body, input: &mut &'a [u8]) -> Event<'a> {
         if body.data == 0 {
@@ -462,7 +462,7 @@ impl Framer {
         }
     }
 
-    /// All payload is there; waits for its digest, if it has one.
+    /// Completes a payload; waits for its digest, if it has one.
     fn next_data_end<'a>(&mut self, input: &mut &'a [u8]) -> Option<Event<'a>> {
         let mut digest_ok = true;
         if self.body.has_digest {
@@ -496,7 +496,7 @@ impl Framer {
     }
 }
 
-/// Takes up to `wanted` bytes off the front of `input`; returns them and how many they are.
+/// Takes up to `wanted` bytes off the front of `input`; returns them and their number.
 #[inline]
 fn take<'a>(input: &mut &'a [u8], wanted: u32) -> (&'a [u8], u32) {
     let available = u32::try_from(input.len()).unwrap_or(u32::MAX);
@@ -506,7 +506,7 @@ fn take<'a>(input: &mut &'a [u8], wanted: u32) -> (&'a [u8], u32) {
     (head, taken)
 }
 
-/// The beginning of a header, of the length that [`Framer::header_extent`] has checked.
+/// Returns the first bytes of a header, whose length [`Framer::header_extent`] has checked.
 #[inline]
 fn exactly<const N: usize>(header: &[u8]) -> &[u8; N] {
     header

@@ -1,10 +1,10 @@
-//! Fatal errors of a stream of PDUs, and the termination request for each.
+//! Fatal errors of a stream of PDUs, with their termination requests.
 
 use crate::tcp::term_req::{FatalErrorStatus, TermReq};
 
-/// A stream broke the rules; the connection must end. The peer is at fault, always.
+/// A protocol violation of the peer; the connection must end.
 ///
-/// [`crate::tcp::Framer::offending_header`] has the header that did it.
+/// [`crate::tcp::Framer::offending_header`] has the header that caused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// A PDU-Type that does not exist, or that the peer may not send.
@@ -13,7 +13,7 @@ pub enum FramingError {
         /// The code received.
         code: u8,
     },
-    /// A PDU at a time when another was due.
+    /// A PDU out of sequence.
     #[error(
         "PDU type {code:#04x} came out of sequence: the first PDU, and only that, initializes the connection"
     )]
@@ -21,26 +21,26 @@ pub enum FramingError {
         /// The code received.
         code: u8,
     },
-    /// HLEN is not the one that the type has.
+    /// HLEN is wrong for the type.
     #[error("HLEN is {received}, and a PDU of this type has {expected}")]
     HeaderLength {
         /// HLEN received.
         received: u8,
-        /// HLEN that the type has.
+        /// HLEN of the type.
         expected: u8,
     },
-    /// HDGSTF or DDGSTF contradict what was agreed on.
+    /// HDGSTF or DDGSTF contradict the negotiated digests.
     #[error("digest flags {flags:#04x} contradict the digests that were agreed on")]
     DigestFlags {
         /// FLAGS received.
         flags: u8,
     },
-    /// The header was damaged under way.
+    /// The header was corrupted in transit.
     #[error("header digest is {received:#010x}, and the header gives {computed:#010x}")]
     HeaderDigest {
         /// The digest received.
         received: u32,
-        /// The digest that the header received gives.
+        /// The digest computed from the received header.
         computed: u32,
     },
     /// PLEN does not fit the header, the data length in it, or the limits.
@@ -49,13 +49,13 @@ pub enum FramingError {
         /// PLEN received.
         plen: u32,
     },
-    /// PDO is outside the PDU, inside the header, or not aligned as agreed on.
+    /// PDO is outside the PDU, inside the header, or not aligned as negotiated.
     #[error("PDO is {pdo}, and data cannot start there")]
     DataOffset {
         /// PDO received.
         pdo: u8,
     },
-    /// Another header field has a value that it cannot have.
+    /// Another header field has an invalid value.
     #[error("the header field at offset {offset} has a value that it cannot have")]
     InvalidField {
         /// Bytes from the start of the PDU.
@@ -72,21 +72,21 @@ pub enum FramingError {
     DataLimit {
         /// DATAL received.
         length: u32,
-        /// Bytes that were announced as the most.
+        /// The announced limit in bytes.
         limit: u32,
     },
-    /// C2HData with more bytes than any command asked for.
+    /// C2HData with more bytes than any command requests.
     #[error("a data PDU carries {length} bytes, and no command asked for more than {limit}")]
     DataOutOfRange {
         /// DATAL received.
         length: u32,
-        /// Bytes of the largest transfer.
+        /// Bytes of the maximum transfer.
         limit: u32,
     },
 }
 
 impl FramingError {
-    /// FES: how the specification calls it.
+    /// FES: the error code of the specification.
     pub const fn status(&self) -> FatalErrorStatus {
         match self {
             Self::OutOfSequence { .. } => FatalErrorStatus::PDU_SEQUENCE_ERROR,
@@ -116,7 +116,7 @@ impl FramingError {
         }
     }
 
-    /// The termination request that tells the peer.
+    /// Returns the termination request for the peer.
     pub fn term_req(&self) -> TermReq {
         TermReq {
             status: self.status(),

@@ -1,4 +1,4 @@
-//! H2CData: data that an R2T asked for. `[NVMe-TCP 1.0 §3.6.2.8]`
+//! H2CData: data requested by an R2T. `[NVMe-TCP 1.0 §3.6.2.8]`
 
 use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
 use crate::tcp::header::{LAST_PDU, PduFormat, PduType, seal};
@@ -9,13 +9,13 @@ use crate::tcp::limits::{COMMON_HEADER_BYTES, SHORT_HEADER_BYTES};
 pub struct H2cData {
     /// CCCID: the command.
     pub command_id: u16,
-    /// TTAG of the R2T that asked.
+    /// TTAG of the R2T.
     pub transfer_tag: u16,
     /// DATAO: bytes from the start of the command's data.
     pub data_offset: u32,
     /// DATAL: bytes of data in this PDU, not 0.
     pub data_length: u32,
-    /// LAST_PDU: this PDU completes what the R2T asked for.
+    /// LAST_PDU: this PDU completes the R2T.
     pub last: bool,
 }
 
@@ -27,7 +27,7 @@ impl H2cData {
     /// Offset of DATAL.
     pub const DATAL: usize = 16;
 
-    /// Reads an H2CData header with a checked common header.
+    /// Parses an H2CData header with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {
@@ -39,12 +39,12 @@ impl H2cData {
         }
     }
 
-    /// Writes everything before the data; returns its length. The caller sends `data_length` bytes
-    /// of data after it, and then the data digest if `format` has one.
+    /// Writes the PDU up to its data; returns the length. The caller sends `data_length` bytes of
+    /// data after it, then the data digest if `format` has one.
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
+    /// If `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
     #[inline]
     pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
         let fields = &mut out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES];

@@ -1,4 +1,4 @@
-//! The common header, and the formats that two ends agree on.
+//! The common header, and the negotiated PDU format.
 
 use crate::tcp::digest;
 use crate::tcp::limits::{
@@ -14,15 +14,15 @@ pub enum PduType {
     IcReq = 0x00,
     /// Controller to host: connection initialized.
     IcResp = 0x01,
-    /// Host to controller: the connection ends, and why.
+    /// Host to controller: terminates the connection, with the reason.
     H2cTermReq = 0x02,
-    /// Controller to host: the connection ends, and why.
+    /// Controller to host: terminates the connection, with the reason.
     C2hTermReq = 0x03,
-    /// Host to controller: a command, and perhaps its data.
+    /// Host to controller: a command with optional in-capsule data.
     CapsuleCmd = 0x04,
     /// Controller to host: a completion.
     CapsuleResp = 0x05,
-    /// Host to controller: data that an R2T asked for.
+    /// Host to controller: data requested by an R2T.
     H2cData = 0x06,
     /// Controller to host: data of a command.
     C2hData = 0x07,
@@ -31,7 +31,7 @@ pub enum PduType {
 }
 
 impl PduType {
-    /// The type with this code.
+    /// Returns the type with this code.
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0x00 => Self::IcReq,
@@ -47,12 +47,12 @@ impl PduType {
         })
     }
 
-    /// The code on the wire.
+    /// Returns the code on the wire.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// HLEN that a PDU of this type has.
+    /// Returns the HLEN of this type.
     pub const fn header_length(self) -> usize {
         match self {
             Self::IcReq | Self::IcResp => IC_BYTES,
@@ -61,7 +61,7 @@ impl PduType {
         }
     }
 
-    /// Returns true if digests, once agreed on, apply: not to the PDUs that begin and end a
+    /// Returns true if negotiated digests apply: not to PDUs that initialize or terminate a
     /// connection.
     pub const fn has_digests(self) -> bool {
         !matches!(
@@ -70,7 +70,7 @@ impl PduType {
         )
     }
 
-    /// The specification's name.
+    /// Returns the specification's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IcReq => "ICReq",
@@ -86,12 +86,12 @@ impl PduType {
     }
 }
 
-/// The end of the connection that receives; it decides what PDUs are legal.
+/// The role of the receiving end of the connection, which determines the valid PDUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Receives what a host sends.
+    /// Receives the PDUs of a host.
     Controller,
-    /// Receives what a controller sends.
+    /// Receives the PDUs of a controller.
     Host,
 }
 
@@ -116,7 +116,7 @@ pub const LAST_PDU: u8 = 1 << 2;
 /// FLAGS of C2HData: the command succeeded, and no CapsuleResp follows.
 pub const SUCCESS: u8 = 1 << 3;
 
-/// The eight bytes at the beginning of every PDU, as they are. `[NVMe-TCP 1.0 §3.6.1]`
+/// The first eight bytes of every PDU, unchecked. `[NVMe-TCP 1.0 §3.6.1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommonHeader {
     /// PDU-Type.
@@ -125,14 +125,14 @@ pub struct CommonHeader {
     pub flags: u8,
     /// HLEN: bytes of the header, without digest.
     pub hlen: u8,
-    /// PDO: where data starts, bytes from the start of the PDU.
+    /// PDO: offset of data from the start of the PDU.
     pub pdo: u8,
     /// PLEN: bytes of the whole PDU.
     pub plen: u32,
 }
 
 impl CommonHeader {
-    /// Reads a common header; every eight bytes are one.
+    /// Parses a common header; any eight bytes are valid.
     #[inline]
     pub const fn parse(bytes: &[u8; COMMON_HEADER_BYTES]) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl CommonHeader {
         }
     }
 
-    /// The header as bytes.
+    /// Returns the header as bytes.
     #[inline]
     pub const fn to_bytes(self) -> [u8; COMMON_HEADER_BYTES] {
         let plen = self.plen.to_le_bytes();
@@ -161,15 +161,16 @@ impl CommonHeader {
     }
 }
 
-/// HPDA or CPDA: the alignment that the receiver of data asks for, as its zero-based dword code.
+/// HPDA or CPDA: the data alignment that the receiver of data requests, as its zero-based dword
+/// code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DataAlignment(u8);
 
 impl DataAlignment {
-    /// Four bytes, the least: code 0.
+    /// Four bytes, the minimum: code 0.
     pub const DWORD: Self = Self(0);
 
-    /// The alignment with this code, 0 to 31.
+    /// Returns the alignment with this code, 0 to 31.
     pub const fn from_code(code: u8) -> Option<Self> {
         if code <= ALIGNMENT_CODE_MAX {
             Some(Self(code))
@@ -178,45 +179,45 @@ impl DataAlignment {
         }
     }
 
-    /// The code on the wire.
+    /// Returns the code on the wire.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// Bytes: a multiple of 4, from 4 to 128.
+    /// Returns the alignment in bytes: a multiple of 4, from 4 to 128.
     pub const fn bytes(self) -> usize {
         (self.0 as usize + 1) * 4
     }
 }
 
-/// The format that two ends agreed on when they initialized the connection, for one direction.
+/// The PDU format negotiated at initialization, for one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PduFormat {
     /// Every header is followed by its digest.
     pub header_digest: bool,
     /// Every payload is followed by its digest.
     pub data_digest: bool,
-    /// The alignment of data that the receiver of this direction asked for.
+    /// Data alignment requested by the receiver of this direction.
     pub alignment: DataAlignment,
 }
 
 impl PduFormat {
-    /// No digests, data aligned to dwords: what holds until the connection is initialized.
+    /// No digests, data aligned to dwords: the format until the connection is initialized.
     pub const PLAIN: Self = Self {
         header_digest: false,
         data_digest: false,
         alignment: DataAlignment::DWORD,
     };
 
-    /// Bytes that follow the data of a PDU: its digest, or nothing.
+    /// Returns the bytes after the data of a PDU: those of its digest, or 0.
     pub const fn trailer_bytes(&self) -> usize {
         if self.data_digest { DIGEST_BYTES } else { 0 }
     }
 }
 
-/// Completes a PDU from the type-specific fields that are already in `out`: writes the common
-/// header, the header digest and the padding; returns where data starts (or where the PDU ends
-/// without data).
+/// Completes a PDU whose type-specific fields are already in `out`: writes the common header, the
+/// header digest and the padding; returns the offset of the data (or the end of a PDU without
+/// data).
 #[inline]
 pub(crate) fn seal(
     out: &mut [u8],
@@ -238,7 +239,7 @@ pub(crate) fn seal(
         if format.data_digest {
             flags |= DDGSTF;
         }
-        // Headers and digests are whole dwords; only a peer that wants more costs a division.
+        // Headers and digests are whole dwords; only larger alignments cost a division.
         let pdo = if format.alignment == DataAlignment::DWORD {
             end
         } else {

@@ -14,21 +14,21 @@ const DGST: usize = 11;
 /// Offset of MAXR2T.
 const MAXR2T: usize = 12;
 
-/// DGST: header digests wanted, or (in ICResp) agreed on.
+/// DGST: header digests requested, or (in ICResp) enabled.
 pub(crate) const HDGST_ENABLE: u8 = 1 << 0;
-/// DGST: data digests wanted, or (in ICResp) agreed on.
+/// DGST: data digests requested, or (in ICResp) enabled.
 pub(crate) const DDGST_ENABLE: u8 = 1 << 1;
 
 /// The first PDU on a connection. Only PDU format version 0 exists, so it is not a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IcReq {
-    /// HPDA: how data towards the host shall be aligned.
+    /// HPDA: requested alignment of data sent to the host.
     pub host_alignment: DataAlignment,
-    /// DGST bit 0: the host wants header digests.
+    /// DGST bit 0: the host requests header digests.
     pub header_digest: bool,
-    /// DGST bit 1: the host wants data digests.
+    /// DGST bit 1: the host requests data digests.
     pub data_digest: bool,
-    /// MAXR2T, zero-based: R2Ts that may be outstanding for one command, less one.
+    /// MAXR2T, zero-based: maximum outstanding R2Ts per command.
     pub max_r2t: u32,
 }
 
@@ -36,7 +36,7 @@ impl IcReq {
     /// Bytes on the wire.
     pub const SIZE: usize = IC_BYTES;
 
-    /// The request of a host without wishes: no digests, no padding, one R2T at a time.
+    /// The minimum request: no digests, no padding, one R2T at a time.
     pub const PLAIN: Self = Self {
         host_alignment: DataAlignment::DWORD,
         header_digest: false,
@@ -44,7 +44,7 @@ impl IcReq {
         max_r2t: 0,
     };
 
-    /// Reads an ICReq with a checked common header.
+    /// Parses an ICReq with a checked common header.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl IcReq {
         })
     }
 
-    /// The PDU as bytes.
+    /// Returns the PDU as bytes.
     pub fn to_bytes(&self) -> [u8; IC_BYTES] {
         let mut out = [0; IC_BYTES];
         put_u16(&mut out, PFV, 0);
@@ -76,7 +76,7 @@ impl IcReq {
     }
 }
 
-/// The DGST field.
+/// Returns the DGST field.
 pub(crate) const fn digest_bits(header: bool, data: bool) -> u8 {
     (if header { HDGST_ENABLE } else { 0 }) | (if data { DDGST_ENABLE } else { 0 })
 }

@@ -1,4 +1,4 @@
-//! ICResp: the controller agrees to a connection. `[NVMe-TCP 1.0 §3.6.2.3]`
+//! ICResp: the controller accepts the connection. `[NVMe-TCP 1.0 §3.6.2.3]`
 
 use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
 use crate::tcp::FramingError;
@@ -18,13 +18,13 @@ const MAXH2CDATA: usize = 12;
 /// The answer to ICReq. Only PDU format version 0 exists, so it is not a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IcResp {
-    /// CPDA: how data towards the controller shall be aligned.
+    /// CPDA: requested alignment of data sent to the controller.
     pub controller_alignment: DataAlignment,
-    /// DGST bit 0: headers have digests from now on.
+    /// DGST bit 0: header digests are enabled from now on.
     pub header_digest: bool,
-    /// DGST bit 1: data has digests from now on.
+    /// DGST bit 1: data digests are enabled from now on.
     pub data_digest: bool,
-    /// MAXH2CDATA: bytes of data in one H2CData PDU; a multiple of 4, at least 4096.
+    /// MAXH2CDATA: maximum bytes of data in one H2CData PDU; a multiple of 4, at least 4096.
     pub max_h2c_data: u32,
 }
 
@@ -32,12 +32,12 @@ impl IcResp {
     /// Bytes on the wire.
     pub const SIZE: usize = IC_BYTES;
 
-    /// Reads an ICResp with a checked common header.
+    /// Parses an ICResp with a checked common header.
     ///
     /// # Errors
     ///
-    /// A format version other than 0 is an unsupported parameter; an alignment above 128 bytes or
-    /// a MAXH2CDATA below 4096 or not a multiple of 4 is an invalid field.
+    /// A format version other than 0 is an unsupported parameter; an alignment above 128 bytes or a
+    /// MAXH2CDATA below 4096 or not a multiple of 4 is an invalid field.
     pub fn parse(bytes: &[u8; IC_BYTES]) -> Result<Self, FramingError> {
         if u16_at(bytes, PFV) != 0 {
             return Err(FramingError::UnsupportedParameter { offset: PFV });
@@ -56,7 +56,7 @@ impl IcResp {
         })
     }
 
-    /// The PDU as bytes.
+    /// Returns the PDU as bytes.
     pub fn to_bytes(&self) -> [u8; IC_BYTES] {
         let mut out = [0; IC_BYTES];
         put_u16(&mut out, PFV, 0);

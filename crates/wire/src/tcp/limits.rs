@@ -1,15 +1,15 @@
-//! The limits of the TCP transport, with their reasons.
+//! Limits of the TCP transport, with their reasons.
 
-/// Bytes of the header common to all PDUs. `[NVMe-TCP 1.0 §3.6.1]`
+/// Bytes of the common header of all PDUs. `[NVMe-TCP 1.0 §3.6.1]`
 pub const COMMON_HEADER_BYTES: usize = 8;
 
 /// Bytes of a header or data digest (CRC32C). `[NVMe-TCP 1.0 §3.6.3]`
 pub const DIGEST_BYTES: usize = 4;
 
-/// HLEN of ICReq and ICResp, which are all header. `[NVMe-TCP 1.0 §3.6.2.2]`
+/// HLEN of ICReq and ICResp, which consist of a header only. `[NVMe-TCP 1.0 §3.6.2.2]`
 pub const IC_BYTES: usize = 128;
 
-/// HLEN of every PDU but ICReq, ICResp and CapsuleCmd.
+/// HLEN of every PDU except ICReq, ICResp and CapsuleCmd.
 pub const SHORT_HEADER_BYTES: usize = 24;
 
 /// HLEN of CapsuleCmd: common header and command.
@@ -24,9 +24,9 @@ pub const ALIGNMENT_CODE_MAX: u8 = 31;
 /// Bytes of the largest alignment of data in a PDU.
 pub const ALIGNMENT_BYTES_MAX: usize = 128;
 
-/// Bytes that encoding a PDU up to its data writes at most: header, digest and padding. It is 144:
-/// a CapsuleCmd with header digest (76 bytes) and with data aligned to 72 bytes, which the coding
-/// of alignments allows.
+/// Maximum bytes of an encoded PDU before its data: header, digest and padding. It is 144: a
+/// CapsuleCmd with header digest (76 bytes) and with data aligned to 72 bytes, which the coding of
+/// alignments allows.
 pub const PREFIX_BYTES_MAX: usize = longest_prefix();
 
 const fn longest_prefix() -> usize {
@@ -42,10 +42,10 @@ const fn longest_prefix() -> usize {
     longest
 }
 
-/// Bytes of padding between header and data that a legal PDU has at most.
+/// Maximum bytes of padding between header and data in a valid PDU.
 pub const PADDING_BYTES_MAX: usize = ALIGNMENT_BYTES_MAX - 1;
 
-/// Bytes of the offending header in a termination request. `[NVMe-TCP 1.0 §3.6.2.4]`
+/// Maximum bytes of the offending header in a termination request. `[NVMe-TCP 1.0 §3.6.2.4]`
 pub const TERM_DATA_BYTES_MAX: usize = 128;
 
 /// PLEN of the longest termination request.
@@ -55,7 +55,7 @@ pub const TERM_REQ_BYTES_MAX: usize = SHORT_HEADER_BYTES + TERM_DATA_BYTES_MAX;
 pub const MAX_H2C_DATA_BYTES_MIN: u32 = 4096;
 
 /// Bytes of in-capsule data that every host may send on the admin queue (and with Connect on any
-/// queue), whatever the controller announces. `[NVMe-TCP 1.0 §3.3.1.1]`
+/// queue), independent of the controller's announcement. `[NVMe-TCP 1.0 §3.3.1.1]`
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
 /// The well-known port of an NVMe/TCP I/O controller. `[NVMe-TCP 1.0 §3.1.1]`

@@ -1,8 +1,8 @@
-//! The TCP transport: PDUs, and the framer that finds them in a stream of bytes.
+//! The TCP transport: PDUs, and the framer that parses a byte stream into PDUs.
 //!
-//! One file per PDU, each with its parse and its encode. Encoding writes the header of a PDU (with
-//! digest and padding) into the caller's buffer; payload and data digest are the caller's to send
-//! from where they lie. `[NVMe-TCP 1.0 §3.6]`
+//! One file per PDU, with parse and encode. Encoding writes the header of a PDU (with digest and
+//! padding) into the caller's buffer; the caller sends payload and data digest without a copy.
+//! `[NVMe-TCP 1.0 §3.6]`
 
 pub mod c2h_data;
 pub mod capsule_cmd;

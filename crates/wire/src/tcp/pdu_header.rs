@@ -10,7 +10,7 @@ use crate::tcp::ic_resp::IcResp;
 use crate::tcp::r2t::R2t;
 use crate::tcp::term_req::TermReq;
 
-/// The header of any PDU, parsed and checked. What data follows is said beside it.
+/// The header of any PDU, parsed and checked. Its data is separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PduHeader {
     /// A command.
@@ -25,11 +25,11 @@ pub enum PduHeader {
     R2t(R2t),
     /// The host initializes the connection.
     IcReq(IcReq),
-    /// The controller agrees.
+    /// The controller accepts the connection.
     IcResp(IcResp),
-    /// The host ends the connection; data is the offending header.
+    /// The host terminates the connection; data is the offending header.
     H2cTermReq(TermReq),
-    /// The controller ends the connection; data is the offending header.
+    /// The controller terminates the connection; data is the offending header.
     C2hTermReq(TermReq),
 }
 

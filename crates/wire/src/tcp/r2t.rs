@@ -9,11 +9,11 @@ use crate::tcp::limits::{COMMON_HEADER_BYTES, SHORT_HEADER_BYTES};
 pub struct R2t {
     /// CCCID: the command.
     pub command_id: u16,
-    /// TTAG: the controller's name for this request; H2CData brings it back.
+    /// TTAG: the controller's identifier of this transfer; H2CData returns it.
     pub transfer_tag: u16,
     /// R2TO: bytes from the start of the command's data.
     pub offset: u32,
-    /// R2TL: bytes asked for.
+    /// R2TL: requested bytes.
     pub length: u32,
 }
 
@@ -25,7 +25,7 @@ impl R2t {
     /// Offset of R2TL.
     pub const R2TL: usize = 16;
 
-    /// Reads an R2T with a checked common header.
+    /// Parses an R2T with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl R2t {
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than that.
+    /// If `out` is shorter than that.
     #[inline]
     pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
         let fields = &mut out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES];

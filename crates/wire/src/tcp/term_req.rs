@@ -1,4 +1,5 @@
-//! H2CTermReq and C2HTermReq: the connection ends, and why. `[NVMe-TCP 1.0 §3.6.2.4, §3.6.2.5]`
+//! H2CTermReq and C2HTermReq: terminate the connection, with the reason. `[NVMe-TCP 1.0 §3.6.2.4,
+//! §3.6.2.5]`
 
 use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
 use crate::tcp::header::{CommonHeader, PduType, Role};
@@ -13,11 +14,11 @@ pub struct FatalErrorStatus(pub u16);
 impl FatalErrorStatus {
     /// A field of a PDU header is invalid; FEI is its offset.
     pub const INVALID_PDU_HEADER_FIELD: Self = Self(0x01);
-    /// A PDU came when it was not its turn.
+    /// A PDU out of sequence.
     pub const PDU_SEQUENCE_ERROR: Self = Self(0x02);
     /// A header digest does not match; FEI is the digest received.
     pub const HEADER_DIGEST_ERROR: Self = Self(0x03);
-    /// Data outside what the command or the R2T covers.
+    /// Data outside the range of the command or R2T.
     pub const DATA_TRANSFER_OUT_OF_RANGE: Self = Self(0x04);
     /// An H2CData PDU is longer than MAXH2CDATA; sent by a controller.
     pub const DATA_TRANSFER_LIMIT_EXCEEDED: Self = Self(0x05);
@@ -41,7 +42,7 @@ impl core::fmt::Display for FatalErrorStatus {
     }
 }
 
-/// A termination request, of either direction. The offending header follows as data.
+/// A termination request of either direction. The offending header follows as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TermReq {
     /// FES.
@@ -54,7 +55,7 @@ impl TermReq {
     /// HLEN.
     pub const SIZE: usize = SHORT_HEADER_BYTES;
 
-    /// Reads a termination request with a checked common header.
+    /// Parses a termination request with a checked common header.
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {
             status: FatalErrorStatus(u16_at(bytes, 8)),
@@ -63,7 +64,7 @@ impl TermReq {
     }
 
     /// Writes the whole PDU that the end in `role` sends, with up to 128 bytes of the header that
-    /// it could not accept; returns its length, at most 152.
+    /// it rejected; returns its length, at most 152.
     pub fn encode(
         &self,
         role: Role,

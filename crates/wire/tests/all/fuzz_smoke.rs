@@ -1,4 +1,4 @@
-//! Runs each fuzz target on its kept corpus, then on random bytes from a fixed seed.
+//! Runs each fuzz target on its stored corpus, then on random bytes from a fixed seed.
 
 #[cfg(test)]
 mod tests {
@@ -8,7 +8,8 @@ mod tests {
 
     use crate::{corpus, fuzz_entry};
 
-    /// Runs `target` on the kept inputs of `name`, then on `cases` random inputs, the same each time.
+    /// Runs `target` on the stored inputs of `name`, then on `cases` random inputs from a fixed
+    /// seed.
     fn runs(name: &str, cases: u32, longest: usize, target: impl Fn(&[u8])) {
         let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus.tar.gz");
         for (_, bytes) in corpus::inputs(archive, name) {

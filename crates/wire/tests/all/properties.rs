@@ -1,4 +1,4 @@
-//! Encoding and parsing undo each other, and a stream means the same however it is cut.
+//! Encoding and parsing are inverse, and a stream gives the same PDUs for any cuts.
 
 #[cfg(test)]
 mod tests {
@@ -166,7 +166,7 @@ mod tests {
         prop_oneof![Just(Role::Controller), Just(Role::Host)]
     }
 
-    /// A whole stream of an end, and what has to come out of it.
+    /// A stream for an end, with the expected result.
     fn stream(pdus: usize) -> impl Strategy<Value = (Setup, Vec<u8>, Vec<Received>)> {
         (role(), format())
             .prop_flat_map(move |(role, format)| {
@@ -199,8 +199,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
-        /// `parse(encode(v)) == v` for every PDU, with any digests and alignment; and the bytes
-        /// that were parsed are those that encoding gives again.
+        /// `parse(encode(v)) == v` for every PDU, with any digests and alignment; and encoding
+        /// returns the parsed bytes.
         #[test]
         fn pdus_come_back((setup, bytes, expected) in stream(8)) {
             let outcome = run(&setup, &bytes, &[], false);
@@ -213,7 +213,7 @@ mod tests {
             prop_assert_eq!(again, bytes);
         }
 
-        /// Random cuts change nothing.
+        /// Random cuts do not change the result.
         #[test]
         fn random_cuts_change_nothing(
             (setup, bytes, expected) in stream(6),
@@ -225,8 +225,8 @@ mod tests {
             prop_assert_eq!(outcome.pdus, expected);
         }
 
-        /// One flipped bit gives the same verdict however the stream is cut, and with both digests
-        /// on is never taken for a good stream.
+        /// One flipped bit gives the same result for any cuts, and with both digests on is always
+        /// detected.
         #[test]
         fn damage_is_seen_however_it_is_cut(
             (setup, mut bytes, expected) in stream(4),
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Every single place at which a stream can be cut in two.
+    /// Every position at which a stream can be cut in two.
     #[test]
     fn every_cut_changes_nothing() {
         for (header_digest, data_digest) in

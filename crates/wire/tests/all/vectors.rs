@@ -1,7 +1,7 @@
-//! Golden vectors: streams as bytes, and beside each what it says in words.
+//! Golden vectors: streams as bytes, each with its text.
 //!
 //! `vectors/NAME.hex` has the bytes, written from the specifications and not by this crate; its
-//! second comment line names the end that receives them and which digests hold after the first PDU.
+//! second comment line names the receiving end and the digests after the first PDU.
 //! `vectors/NAME.txt` has one line per PDU.
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
         paths
     }
 
-    /// Bytes give the words, and the values that were read give the bytes.
+    /// Parsing gives the text, and encoding the parsed values gives the bytes.
     #[test]
     fn vectors_say_what_is_written_beside_them() {
         let paths = paths();

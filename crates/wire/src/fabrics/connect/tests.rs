@@ -16,7 +16,7 @@ fn names_and_numbers_are_where_the_specification_has_them() {
     assert_eq!(data.hostnqn(), Ok(hostnqn));
 }
 
-/// The attributes' byte follows the offset; its lowest bit says that the offset is into the data.
+/// The attributes' byte follows the offset; its lowest bit is set if the offset is into the data.
 #[test]
 fn an_invalid_parameter_is_pointed_at() {
     let in_data = InvalidParameter::in_data(ConnectData::SUBNQN_OFFSET);

@@ -1,7 +1,6 @@
 use super::*;
 
-/// CAP as Linux takes it apart: queue entries in bits 15:0, timeout in 31:24, command sets in
-/// 44:37.
+/// CAP as Linux parses it: queue entries in bits 15:0, timeout in 31:24, command sets in 44:37.
 #[test]
 fn capabilities_are_where_the_specification_has_them() {
     let capabilities = Capabilities {
@@ -20,7 +19,7 @@ fn capabilities_are_where_the_specification_has_them() {
     assert_eq!(Capabilities::from_bits(bits), capabilities);
 }
 
-/// 00460001h is what a Linux host writes to start a controller, 00464001h to shut it down.
+/// 00460001h is the value with which a Linux host enables a controller, 00464001h shuts it down.
 #[test]
 fn configuration_is_what_hosts_write() {
     assert_eq!(Configuration::ENABLE.0, 0x0046_0001);
@@ -72,7 +71,7 @@ fn a_property_has_four_or_eight_bytes() {
     }
 }
 
-/// A controller with several command sets, and without CSS 000b, was started with it.
+/// A controller with several command sets, but without CSS 000b, must not be enabled with 000b.
 #[test]
 fn a_host_selects_command_sets_that_the_controller_has() {
     let all = Capabilities::CSS_COMMAND_SETS;

@@ -1,4 +1,4 @@
-//! The table's rules, entry by entry, and whatever bytes a host may send.
+//! The table's rules, entry by entry, and arbitrary bytes.
 
 use super::*;
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ fn terms_of_another_version_are_none() {
         outcomes: true,
     };
     assert_eq!(ExtentTerms::parse(&terms.to_bytes()), Some(terms));
-    // As a controller announces them that knows no outcomes.
+    // As announced by a controller without support of outcomes.
     let before = ExtentTerms {
         outcomes: false,
         ..terms
@@ -159,7 +159,7 @@ proptest! {
         prop_assert!(command.parse_table(&data).unwrap().eq(entries));
     }
 
-    /// Whatever is accepted ascends, does not overlap and has the blocks that the command says.
+    /// Every accepted table ascends, does not overlap and has the total blocks of the command.
     #[test]
     fn what_is_accepted_keeps_the_rules(
         data in prop::collection::vec(0_u8..4, 0..80),
@@ -168,7 +168,7 @@ proptest! {
     ) {
         let mut data = data;
         if sparse {
-            // Only the low bytes of addresses and counts: some tables are good.
+            // Random low bytes of addresses and counts only: some tables are valid.
             for (at, byte) in data.iter_mut().rev().enumerate() {
                 if !matches!(at % 16, 7 | 15) {
                     *byte = 0;

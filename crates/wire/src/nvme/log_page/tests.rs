@@ -16,7 +16,7 @@ fn more_changes_than_fit_say_so() {
     assert_eq!(over.iter().count(), 0);
 }
 
-/// An event is three bytes; Linux takes the type from bits 2:0 and what happened from bits 15:8.
+/// An event is three bytes; Linux takes the type from bits 2:0 and the information from bits 15:8.
 #[test]
 fn events_are_what_hosts_expect() {
     assert_eq!(

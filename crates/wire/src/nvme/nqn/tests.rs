@@ -55,7 +55,7 @@ fn a_name_has_at_most_223_bytes() {
     assert_eq!(Nqn::from_field(&field), Err(NqnError::NotText));
 }
 
-/// What users call their hosts is not ours to judge: the name only has to be a text.
+/// Users may give hosts any name: it only has to be text.
 #[test]
 fn a_field_may_hold_any_text() {
     let mut field = [0; 256];

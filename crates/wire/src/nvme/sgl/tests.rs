@@ -1,7 +1,7 @@
 use super::*;
 use crate::nvme::Command;
 
-/// Of all 256 kinds of descriptor NVMe/TCP has two.
+/// Of all 256 kinds of descriptor, NVMe/TCP has two.
 #[test]
 fn two_kinds_of_descriptor_are_taken() {
     for identifier in 0..=255 {

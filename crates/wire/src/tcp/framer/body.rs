@@ -1,6 +1,6 @@
-//! The body of a PDU: padding, data and digest, as PDO and PLEN say.
+//! The body of a PDU: padding, data and digest, from PDO and PLEN.
 //!
-//! The checks of the framer that are about lengths; every one of them is made here and once.
+//! All length checks of the framer are here.
 
 use super::Framer;
 use crate::tcp::header::{CommonHeader, DDGSTF, Role};
@@ -28,7 +28,7 @@ impl Body {
 }
 
 impl Framer {
-    /// The data of a command capsule: whatever PLEN leaves, or nothing.
+    /// Returns the data of a command capsule: the remainder of PLEN, or none.
     #[inline]
     pub(super) fn capsule_body(
         &self,
@@ -45,7 +45,7 @@ impl Framer {
         Ok(body)
     }
 
-    /// The data of a data PDU, which says itself how much it is.
+    /// Returns the data of a data PDU, which has its own length field.
     #[inline]
     pub(super) fn data_body(
         &self,
@@ -53,8 +53,8 @@ impl Framer {
         extent: usize,
         length: u32,
     ) -> Result<Body, FramingError> {
-        // [NVMe-TCP 1.0 §3.6.2.8]: a data PDU without data would be a peer that makes us work for
-        // nothing; no transfer contains one.
+        // [NVMe-TCP 1.0 §3.6.2.8]: no transfer contains a data PDU without data; such PDUs would
+        // make this end work without progress.
         if length == 0 {
             return Err(FramingError::InvalidField {
                 offset: H2cData::DATAL,
@@ -74,7 +74,7 @@ impl Framer {
         Ok(body)
     }
 
-    /// Computes what PDO and PLEN leave for padding, data and digest. `[NVMe-TCP 1.0 §3.6.1]`
+    /// Computes the bytes of padding, data and digest from PDO and PLEN. `[NVMe-TCP 1.0 §3.6.1]`
     #[inline]
     fn body(&self, common: &CommonHeader, extent: usize) -> Result<Body, FramingError> {
         let has_digest = common.flags & DDGSTF != 0;
@@ -94,7 +94,7 @@ impl Framer {
             return Err(bad_offset);
         }
         let trailer = if has_digest { DIGEST_BYTES } else { 0 };
-        // All of these are small, so neither the sum nor the conversions can overflow.
+        // All of these are small, so neither the sum nor the conversions overflow.
         let around = u32::from(common.pdo) + if trailer == 0 { 0 } else { 4 };
         let data = common.plen.checked_sub(around).filter(|data| *data > 0);
         let data = data.ok_or(FramingError::PduLength { plen: common.plen })?;
@@ -107,7 +107,7 @@ impl Framer {
     }
 }
 
-/// Checks a PDU that is nothing but header.
+/// Checks a PDU without a body.
 #[inline]
 pub(super) fn no_body(common: &CommonHeader, extent: usize) -> Result<(), FramingError> {
     if common.plen as usize == extent {
@@ -117,7 +117,7 @@ pub(super) fn no_body(common: &CommonHeader, extent: usize) -> Result<(), Framin
     }
 }
 
-/// The offending header that a termination request carries. `[NVMe-TCP 1.0 §3.6.2.4]`
+/// Returns the offending header in a termination request. `[NVMe-TCP 1.0 §3.6.2.4]`
 pub(super) fn term_body(common: &CommonHeader) -> Result<Body, FramingError> {
     let plen = common.plen as usize;
     let data = plen

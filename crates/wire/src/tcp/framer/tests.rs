@@ -1,4 +1,4 @@
-//! Every way out of every state of the framer: what it accepts, and how it refuses the rest.
+//! Every transition of the framer's states: accepted and refused PDUs.
 
 use super::*;
 use crate::nvme::{Command, Completion, Status};
@@ -46,7 +46,7 @@ fn error(framer: &mut Framer, mut input: &[u8]) -> FramingError {
     }
 }
 
-/// What a peer is told: FES and FEI.
+/// FES and FEI of the termination request.
 fn told(error: &FramingError) -> (FatalErrorStatus, u32) {
     (error.status(), error.information())
 }
@@ -257,7 +257,7 @@ fn each_end_receives_only_what_the_other_may_send() {
     }
 }
 
-/// One field of a good CapsuleCmd at a time takes a value that it cannot have.
+/// One field of a valid CapsuleCmd at a time gets an invalid value.
 #[test]
 fn a_bad_field_is_named_by_its_offset() {
     let cases: [(usize, u8, u32); 4] = [
@@ -277,7 +277,7 @@ fn a_bad_field_is_named_by_its_offset() {
     }
 }
 
-/// PDO: past the header, aligned, with at most 127 bytes of padding, and data before the end.
+/// PDO: after the header, aligned, with at most 127 bytes of padding, and data before the end.
 #[test]
 fn data_starts_where_it_may() {
     let alignment = DataAlignment::from_code(3).unwrap();

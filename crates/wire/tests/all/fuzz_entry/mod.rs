@@ -1,5 +1,5 @@
-//! What the fuzz targets run, and what the ordinary test `fuzz_smoke` runs on random bytes: one
-//! function per target, each takes any bytes and panics when something is wrong.
+//! The fuzz targets, which the ordinary test `fuzz_smoke` runs on random bytes: one function per
+//! target, which takes any bytes and panics at a failure.
 
 #![allow(
     dead_code,
@@ -31,32 +31,32 @@ use wire::tcp::{
     DataAlignment, Event, Framer, FramerLimits, FramingError, PduFormat, PduHeader, Role,
 };
 
-/// A PDU as it came out of a framer, however it was cut.
+/// A PDU as returned by a framer, for any cuts of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The header.
     pub(crate) header: PduHeader,
-    /// The payload as far as it came.
+    /// The received part of the payload.
     pub(crate) data: Vec<u8>,
-    /// The verdict on the digest, once the payload was complete.
+    /// The result of the digest check, after the payload was complete.
     pub(crate) digest_ok: Option<bool>,
 }
 
-/// What a stream gave: PDUs, and perhaps the error that ended it.
+/// The result of a stream: PDUs, and the error that ended it, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Outcome {
-    /// The PDUs, the last perhaps incomplete.
+    /// The PDUs; the last may be incomplete.
     pub(crate) pdus: Vec<Received>,
     /// The error.
     pub(crate) error: Option<FramingError>,
 }
 
-/// How a framer under test is set up.
+/// Configuration of a framer under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// The end that receives.
+    /// Role of the receiving end.
     pub(crate) role: Role,
-    /// The format that holds after the first PDU.
+    /// Format after the first PDU.
     pub(crate) format: PduFormat,
     /// The limits.
     pub(crate) limits: FramerLimits,
@@ -69,7 +69,7 @@ impl Setup {
 }
 
 /// Runs `stream` through a framer in pieces: each number is the length of one piece, the rest is
-/// the last one. With `external`, payload that has not arrived is received past the framer.
+/// the last piece. With `external`, outstanding payload is received outside the framer.
 pub(crate) fn run(setup: &Setup, stream: &[u8], pieces: &[usize], external: bool) -> Outcome {
     let mut framer = setup.framer();
     let mut outcome = Outcome::default();
@@ -165,7 +165,7 @@ fn note(outcome: &mut Outcome, framer: &mut Framer, setup: &Setup, event: Event<
     }
 }
 
-/// Writes a PDU in the way its sender would; `data` is the payload or the offending header.
+/// Encodes a PDU like its sender; `data` is the payload or the offending header.
 pub(crate) fn encode_pdu(header: &PduHeader, data: &[u8], format: &PduFormat) -> Vec<u8> {
     let mut out = [0xaa; PREFIX_BYTES_MAX];
     let length = u32::try_from(data.len()).expect("a test has less than 4 GiB");
@@ -199,8 +199,8 @@ pub(crate) fn encode_pdu(header: &PduHeader, data: &[u8], format: &PduFormat) ->
 
 /// Takes a setup and cuts off the front of the input; the rest is the stream.
 ///
-/// Bit 7 of the first byte says whether the stream begins in the middle of a connection: then an
-/// initialization goes before it, so that the fuzzer need not find one.
+/// If bit 7 of the first byte is set, the stream begins in the middle of a connection: an
+/// initialization is inserted before it, so that the fuzzer need not find one.
 fn framer_input(role: Role, input: &[u8]) -> Option<(Setup, Vec<usize>, Vec<u8>)> {
     let (control, input) = input.split_first_chunk::<8>()?;
     let format = PduFormat {
@@ -246,8 +246,8 @@ pub(crate) fn initialization(role: Role) -> Vec<u8> {
     encode_pdu(&header, &[], &PduFormat::PLAIN)
 }
 
-/// Any stream gives the same however it is cut, and never a panic; what was accepted can be
-/// written and read again.
+/// Any stream gives the same PDUs for any cuts, without a panic; accepted PDUs can be encoded and
+/// parsed again.
 pub(crate) fn framer(role: Role, input: &[u8]) {
     let Some((setup, cuts, stream)) = framer_input(role, input) else {
         return;
@@ -274,7 +274,7 @@ pub(crate) fn framer(role: Role, input: &[u8]) {
     }
 }
 
-/// What a framer accepted, written by us, reads as the same.
+/// PDUs accepted by a framer are the same after encoding and parsing.
 fn again(setup: &Setup, pdu: &Received) {
     let is_first = matches!(pdu.header, PduHeader::IcReq(_) | PduHeader::IcResp(_));
     let mut stream = if is_first {
@@ -288,7 +288,7 @@ fn again(setup: &Setup, pdu: &Received) {
     assert_eq!(outcome.pdus.last(), Some(pdu));
 }
 
-/// Any 64 bytes as a command of every kind, and any 16 as a completion.
+/// Parses any 64 bytes as a command of every kind, and any 16 as a completion.
 pub(crate) fn command(input: &[u8]) {
     if let Some(bytes) = input.first_chunk::<64>() {
         let command = Command::from_bytes(*bytes);
@@ -324,7 +324,7 @@ pub(crate) fn command(input: &[u8]) {
     }
 }
 
-/// A table of extents that is accepted, written by us, is the same.
+/// An accepted table of extents is the same after encoding.
 fn table(command: &ExtentsCommand, data: &[u8]) {
     if let Ok(entries) = command.parse_table(data) {
         let table: Vec<u8> = entries.flat_map(|entry| entry.to_bytes()).collect();
@@ -350,7 +350,7 @@ fn fill(raw: &mut [u8], input: &[u8]) {
     }
 }
 
-/// Any bytes as every data structure.
+/// Parses any bytes as every data structure.
 pub(crate) fn structure(input: &[u8]) {
     check_structures!(
         input,
@@ -392,7 +392,7 @@ pub(crate) fn structure(input: &[u8]) {
     let _ = data.hostnqn();
 }
 
-/// Any page as every list of Identify.
+/// Parses any page as every list of Identify.
 fn lists(page: &[u8; 4096]) {
     let mut out = [0; 4096];
     let nsids: Vec<_> = parse_namespace_list(page).collect();

@@ -5,8 +5,8 @@
 //! C2HData cid=0x0005 offset=0 length=4096 last success
 //! ```
 //!
-//! Nothing is allocated: a [`PduLine`] borrows the header and writes itself to any formatter. A text
-//! from a peer (a name) is never part of a line, so a line is always plain ASCII.
+//! Allocates nothing: a [`PduLine`] borrows the header and implements `Display`. Text from a peer
+//! (a name) is never part of a line, so a line is always plain ASCII.
 
 use core::fmt;
 
@@ -16,7 +16,7 @@ use wire::nvme::{AdminCommand, AdminOpcode, Command, DataPointer, IoOpcode, LbaC
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{C2hData, CapsuleResp, H2cData, IcReq, IcResp, PduHeader, R2t, TermReq};
 
-/// The queue that a connection is: opcodes mean different things on different queues.
+/// Kind of queue of a connection, which determines the meaning of opcodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Queue {
     /// The admin queue.
@@ -32,7 +32,7 @@ pub(crate) struct PduLine<'a> {
     queue: Queue,
 }
 
-/// The line of a PDU on this queue.
+/// Returns the line of a PDU on this queue.
 pub(crate) const fn line(header: &PduHeader, queue: Queue) -> PduLine<'_> {
     PduLine { header, queue }
 }
