@@ -1,9 +1,10 @@
-//! What a write of 4 KiB to a device's region costs: `cargo run --release -p switchyard-reactor --example region_writes`.
+//! Measures the cost of a 4 KiB write to a device's region. Run:
+//! `cargo run --release -p switchyard-reactor --example region_writes`.
 //!
-//! Each goes to a random page, and some 200 ns of work lie between two of them, which is less than
-//! a target does for a request. Prints nanoseconds of a write without that work, five times, for
-//! an ordinary copy, one past the caches that is ordered by itself, and those that are ordered 62 at a
-//! time, as many as a full receive buffer brings.
+//! Each write goes to a random page, with about 200 ns of work between two writes, less than a
+//! target does per request. Prints the nanoseconds of a write without that work, five times: for an
+//! ordinary copy, for a non-temporal one with its own fence, and for non-temporal ones with a fence
+//! every 62 writes, as many as a full receive buffer carries.
 
 use base::Prng;
 use reactor::{Region, UnorderedStores};
@@ -17,7 +18,7 @@ fn main() {
     let large = Region::for_device(256 << 20)
         .expect("address space")
         .handle();
-    // As many small ones make as much memory.
+    // Many small regions make up the same amount of memory.
     let small: Vec<_> = (0..8)
         .map(|_| Region::new(32 << 20).expect("address space").handle())
         .collect();
@@ -62,7 +63,7 @@ fn page_of(source: &[u8], i: usize) -> &[u8] {
     &source[i % 64 * PAGE..][..PAGE]
 }
 
-/// Time of all writes, with the work between them.
+/// Returns the time of all writes, including the work between them.
 fn time(mut write: impl FnMut(usize)) -> Duration {
     let start = Instant::now();
     for i in 0..WRITES as usize {

@@ -1,13 +1,12 @@
-//! Addresses as people write them.
+//! Addresses in text form.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Reads an IP address with a port. An IPv6 address may have a zone, by name or number:
+/// Parses an IP address with a port. An IPv6 address may have a zone, by name or number:
 /// `[fe80::1%eth0]:4420`.
 ///
-/// # Errors
-/// When the text is nothing of the kind, or there is no such zone.
+/// # Errors The text is not such an address, or the zone does not exist.
 pub fn parse(text: &str) -> io::Result<SocketAddr> {
     if let Ok(found) = text.parse() {
         return Ok(found);
@@ -23,11 +22,10 @@ pub fn parse(text: &str) -> io::Result<SocketAddr> {
     }
 }
 
-/// Finds every address of `HOST:PORT`, in the order of the system's resolver; without a port
-/// `default_port` is used. May wait for a name server.
+/// Resolves `HOST:PORT` to all its addresses, in the order of the system's resolver; without a
+/// port, `default_port` is used. May block on a name server.
 ///
-/// # Errors
-/// When the text is nothing of the kind, or the resolver finds nothing.
+/// # Errors The text is malformed, or the resolver finds no address.
 pub fn resolve(text: &str, default_port: u16) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = split(text)?;
     let port = port.unwrap_or(default_port);
@@ -39,7 +37,7 @@ pub fn resolve(text: &str, default_port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Returns true if the text has a name that [`resolve`] looks up, and not an IP address.
+/// Returns true if the text contains a name to [`resolve`], not an IP address.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let host = split(text).map_or(text, |(host, _)| host);
@@ -48,7 +46,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    // The system's resolver knows zones, too.
+    // The system's resolver supports zones, too.
     let mut found: Vec<SocketAddr> = Vec::new();
     for address in (host, port).to_socket_addrs()? {
         if !found.contains(&address) {
@@ -102,7 +100,7 @@ mod tests {
     #[test]
     fn addresses_have_ports_brackets_and_zones() {
         let zoned = |text: &str, port: u16| {
-            // The loopback interface has this name everywhere, and is the first one.
+            // The loopback interface has this name on every machine, and index 1.
             let SocketAddr::V6(found) = parse(text).expect(text) else {
                 panic!("{text} is an IPv6 address");
             };
@@ -130,7 +128,7 @@ mod tests {
             parse(text).expect_err(text);
             resolve(text, 9).expect_err(text);
         }
-        // A name is no address, and an address to listen on has a port.
+        // A name is not an address, and a listen address has a port.
         for text in [
             "localhost:1",
             "127.0.0.1",

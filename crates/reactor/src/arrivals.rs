@@ -1,13 +1,12 @@
-//! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
-//! calls (docs/design/decisions/0002-hot-sockets.md).
+//! Arrivals: which sockets to receive from, in which order, and when to sleep, without system calls
+//! (docs/design/decisions/0002-hot-sockets.md).
 //!
-//! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came
-//! lately, and the line of those on which something arrived and that a turn had no receive buffer
-//! for. It is told the time, and calls a [`Kernel`]: the driver's, or that of the tests, where
-//! nothing but these decisions is real. Must never: let the core sleep while something has arrived
-//! that the ring does not tell of; serve a socket twice while another one that was readable before
-//! waits; leave a socket that is waited for without a place among the hot ones, in the line, or
-//! with the ring.
+//! [`Arrivals`] holds the hot sockets, which are read directly on every turn because data arrived
+//! recently, and the line of sockets with arrivals for which a turn had no receive buffer. It takes
+//! the time as input and calls a [`Kernel`]: the driver's, or a model in tests. Invariant: the core
+//! never sleeps on arrivals that the ring does not report; no socket is served twice while another
+//! one that was readable earlier waits; every socket with an outstanding receive is hot, in line,
+//! or watched by the ring.
 
 mod interest;
 mod line;
@@ -25,24 +24,23 @@ use switch::class_scheduler::{self, Order};
 use switch::limits::LOAD_RESET;
 use switch::{Class, ClassScheduler, Knobs, PerClass};
 
-/// Time for which a silent socket stays hot.
+/// Time that a silent socket stays hot.
 pub const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 
-/// Time for which a core that found more busy sockets than can be hot makes only those hot on which
-/// data came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in
-/// vain.
+/// Time that a core which found more busy sockets than can be hot makes only those hot whose data
+/// recurs within [`HOT_WINDOW`]. Long compared with that, so that slots are rarely wasted.
 const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
 
-/// Time for which a hot socket that brings bulk is left alone after it was emptied. Asking at once
-/// would take what comes in many small pieces, and hold the socket's lock against the very packets
-/// that are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a
-/// fast link brings some 40 KiB. A socket that brings little at a time is never left alone.
+/// Time that a hot socket with bulk data is not read after it was emptied. Reading at once would
+/// receive many small pieces, and hold the socket's lock against the very packets that are awaited:
+/// with 128 KiB reads that costs a quarter of the throughput. A fast link delivers about 40 KiB in
+/// this time. A socket with small receives is always read.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
 
-/// Size from which on a receive is bulk; one into the middle of a payload is, too.
+/// Size from which a receive is bulk; a receive within a payload is bulk, too.
 const BULK_BYTES: usize = 32 << 10;
 
-/// Turns in a row that may pass by what has arrived, because something else completed at once.
+/// Maximum consecutive turns that skip arrivals because something else completed at once.
 const UNSEEN_TURNS_MAX: u32 = 8;
 
 /// The result of a receive.
@@ -52,71 +50,71 @@ pub enum Got {
     NoBuffer,
     /// No data has arrived.
     Nothing,
-    /// The connection is over, and so is the receive.
+    /// The connection has ended, and so has the receive.
     End,
-    /// The bytes received, and true if that was all: the receive is over.
+    /// The number of bytes received; true if the receive ended.
     Bytes(usize, bool),
 }
 
-/// Calls that the decisions make.
+/// Calls made by the decisions.
 pub trait Kernel {
-    /// The socket with this key, while it is open.
+    /// Returns the socket with this key while it is open.
     fn interest(&self, key: SlabKey) -> Option<&Interest>;
-    /// The same, to change it.
+    /// Returns the socket with this key, mutable, while it is open.
     fn interest_mut(&mut self, key: SlabKey) -> Option<&mut Interest>;
-    /// Receive buffers that are free.
+    /// Number of free receive buffers.
     fn free_buffers(&self) -> usize;
-    /// Receives what has arrived on a socket on which that is wanted, in bytes at most `most`.
+    /// Receives arrived data on a socket with an outstanding receive, at most `most` bytes.
     fn receive(&mut self, key: SlabKey, most: usize) -> Got;
-    /// Sends what was submitted on a socket, in bytes at most `most`. Returns true if more is left
-    /// that the socket may take.
+    /// Sends submitted data on a socket, at most `most` bytes. Returns true if the socket may
+    /// accept more of it.
     fn send(&mut self, key: SlabKey, most: usize) -> bool;
-    /// Lets the ring tell once when something arrives on a socket, if it does not yet.
+    /// Makes the ring report the next arrival on a socket, unless it already does.
     fn watch(&mut self, key: SlabKey);
-    /// Returns the time now: later than when the turn began.
+    /// Returns the current time, later than the start of the turn.
     fn clock(&self) -> Time;
 }
 
-/// The step that follows a look at the sockets.
+/// The step after checking the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverStep {
-    /// Sleep until the ring has something, or until then.
+    /// Sleep until the ring has a completion, or until this time.
     Sleep(Time),
-    /// The ring does its work, without a wait.
+    /// Process the ring without waiting.
     Turn,
 }
 
-/// The sockets of a core on which something arrives, or may.
+/// The sockets of a core with arrivals, or waiting for them.
 #[derive(Debug)]
 pub struct Arrivals {
     pub(crate) hot: Vec<SlabKey>,
-    /// Start of the next round over the hot sockets, so that none is always last: one over those
-    /// that are urgent, and any other.
+    /// Start indices of the next round over the urgent hot sockets and over the rest; rotating, so
+    /// that none is always last.
     urgent_start: usize,
     hot_start: usize,
     line: Line,
     paced: Paced,
-    /// Time until which more sockets count as busy than can be hot.
+    /// Time until which there are more busy sockets than can be hot.
     crowded_until: Time,
-    /// Number of sockets with arrivals that go before those of others.
+    /// Number of sockets with urgent arrivals.
     pub(crate) urgent_sockets: usize,
-    /// Time until which such arrivals count as active.
+    /// Time until which urgent arrivals count as active.
     urgent_until: Time,
-    /// The order in which classes are received, and what the grant under way has brought.
+    /// The receive order of classes, and the amount received in the current grant.
     service: ClassScheduler,
     granted_bytes: u64,
     /// Bytes received so far.
     received_bytes: u64,
-    /// The ring told of an arrival on a socket that has to wait for its turn.
+    /// The ring reported an arrival on a socket that must wait for its turn.
     pub(crate) bulk_arrived: bool,
-    /// Turns since the hot sockets were looked at.
+    /// Turns since the hot sockets were last checked.
     unseen_turns: u32,
-    /// The next quantum of what may wait is for a socket with a quantum of its own.
+    /// The next quantum of non-urgent data is for a socket with a receive quantum.
     bounded_first: bool,
 }
 
 impl Arrivals {
-    /// Makes the decisions of a core with at most `sockets` sockets.
+    /// Creates the state of a core with at most `sockets` sockets.
     #[must_use]
     pub fn new(sockets: usize) -> Self {
         Self {
@@ -137,8 +135,8 @@ impl Arrivals {
         }
     }
 
-    /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there
-    /// is something to hand out already.
+    /// Receives due data, or prepares to sleep; returns which. `completed`: other completions are
+    /// already there.
     #[inline]
     pub fn turn(
         &mut self,
@@ -152,16 +150,16 @@ impl Arrivals {
             _ => Time::ZERO,
         };
         let may_wait = until > Time::ZERO && !self.bulk_arrived;
-        // A core that is about to sleep lets the ring look: arming a poll entry finds what has
-        // arrived, too, and when nothing has, this spares a system call.
+        // Before sleeping, the ring does the check: arming a poll entry also finds earlier
+        // arrivals, and saves a system call if there are none.
         if may_wait && !completed && !self.can_receive_line(kernel) {
             self.unseen_turns = 0;
             self.end_grant(now);
             self.watch_hot(kernel);
             return DriverStep::Sleep(until);
         }
-        // A core that would sleep but for what completed at once (a send, as a rule) will do so on
-        // its next turn, and looks then; unless there is always something.
+        // A core that would sleep but for something that completed at once (usually a send) will
+        // sleep on its next turn and check then, unless that happens on every turn.
         let waits = !self.line.is_empty() || !self.paced.is_empty();
         if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && !waits {
             self.unseen_turns += 1;
@@ -172,7 +170,7 @@ impl Arrivals {
         DriverStep::Turn
     }
 
-    /// Takes note of a receive that was submitted on a socket.
+    /// Records a receive submitted on a socket.
     #[inline]
     pub fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest(key) else {
@@ -183,15 +181,15 @@ impl Arrivals {
             socket.cut && socket.queue() == ArrivalQueue::Bounded,
         );
         if more {
-            // The ring would only say what is known.
+            // The ring would only report a known arrival.
             self.stand_in_line(key, kernel);
         } else if !hot && !self.heat_up(key, now, kernel) {
             kernel.watch(key);
         }
     }
 
-    /// A send was submitted on a socket, or the socket has room for more of one: it goes on at once,
-    /// or in its turn where the socket has a quantum.
+    /// Continues a send that was submitted, or whose socket has room again: at once, or in turn if
+    /// the socket has a quantum.
     #[inline]
     pub fn sends(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
         let interest = kernel.interest(key);
@@ -202,8 +200,8 @@ impl Arrivals {
         }
     }
 
-    /// A receive on a socket takes `quantum` bytes at most from now on, and a turn receives from
-    /// one such socket at most; `usize::MAX` is no quantum.
+    /// Limits each receive on a socket to `quantum` bytes from now on, and each turn to one such
+    /// socket; `usize::MAX` for no quantum.
     pub fn set_quantum(&mut self, key: SlabKey, quantum: usize, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest_mut(key) else {
             return;
@@ -220,7 +218,7 @@ impl Arrivals {
         }
     }
 
-    /// The ring tells that something arrived on a socket.
+    /// Handles the ring's report of an arrival on a socket.
     pub fn arrived(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest(key) else {
             return;
@@ -233,12 +231,12 @@ impl Arrivals {
         if others_first || kernel.free_buffers() == 0 {
             self.stand_in_line(key, kernel);
         } else if !self.try_receive(key, now, kernel) {
-            // A false alarm.
+            // Nothing to receive after all.
             wait_for_arrival(key, kernel);
         }
     }
 
-    /// A socket closes: nothing is received on it any more.
+    /// Records that a socket is closing: nothing more is received on it.
     pub fn closes(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest_mut(key) else {
             return;
@@ -255,26 +253,26 @@ impl Arrivals {
         }
     }
 
-    /// A socket is to be closed when its [turn](Self::take_close) has come: to close one takes the
-    /// kernel as long as to send, and a host that is gone had a hundred.
+    /// Queues a socket to be closed in its [turn](Self::take_close): closing takes the kernel as
+    /// long as a send, and a disconnected host may have a hundred sockets.
     pub fn close_in_turn(&mut self, key: SlabKey) {
         self.paced.close(key);
     }
 
-    /// Returns the next socket that is to be closed now, if there is one: one for a turn, and more
-    /// while more than [`CLOSES_WAITING_MAX`](crate::limits::CLOSES_WAITING_MAX) wait. To be asked
-    /// after each turn, until there is none.
+    /// Returns the next socket to close now, or `None`: one per turn, and more while more than
+    /// [`CLOSES_WAITING_MAX`](crate::limits::CLOSES_WAITING_MAX) wait. Call it after each turn
+    /// until it returns `None`.
     #[inline]
     pub fn take_close(&mut self) -> Option<SlabKey> {
         self.paced.take_close()
     }
 
-    /// A socket is no more.
+    /// Records that a socket was removed.
     pub fn closed(&mut self, socket: &Interest) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
     }
 
-    /// Sets the class of what arrives on a socket.
+    /// Sets the class of a socket's arrivals.
     pub fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
         socket.class = class;
@@ -284,18 +282,18 @@ impl Arrivals {
         }
     }
 
-    /// Classes are received by these rules from now on.
+    /// Sets the rules of the receive order of classes.
     pub fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.service.reconfigure(*rules);
     }
 
-    /// Returns counters of what was received of each class.
+    /// Returns the receive counters by class.
     #[must_use]
     pub fn service_counters(&self) -> &class_scheduler::ClassSchedulerCounters {
         self.service.counters()
     }
 
-    /// Receives on a hot socket, unless it pays to let more of a payload arrive first.
+    /// Receives on a hot socket, unless waiting for more of a payload pays off.
     fn poll_receive(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) -> bool {
         let gathers = kernel.interest(key).is_some_and(|socket| {
             let direct = socket.wanted == Wanted::Payload;
@@ -304,13 +302,13 @@ impl Arrivals {
         !gathers && self.try_receive(key, now, kernel)
     }
 
-    /// Receives what has arrived on a socket. Returns whether the receive ended.
+    /// Receives arrived data on a socket. Returns true if the receive ended.
     fn try_receive(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) -> bool {
         let Some(socket) = kernel.interest(key).filter(|socket| socket.receives()) else {
             return false;
         };
         let urgent = socket.is_urgent();
-        // A payload that arrives where it belongs is its owner's only work on this turn.
+        // A receive into a payload's destination is its owner's only work on this turn.
         let own = match socket.wanted {
             Wanted::Payload => usize::MAX,
             Wanted::Anything | Wanted::Nothing => socket.quantum,
@@ -347,17 +345,17 @@ impl Arrivals {
         true
     }
 
-    /// Receives what has arrived: first from the sockets that wait in line, then from the hot ones,
-    /// of which the silent cool down.
+    /// Receives arrived data: first on the sockets in line, then on the hot ones; silent sockets
+    /// cool down.
     fn receive_arrived(&mut self, now: Time, kernel: &mut impl Kernel) {
         let prioritises = self.prioritises(now);
         if prioritises {
             self.receive_in_order(now, kernel);
         } else {
-            // Nothing is left for a later look, which would never come.
+            // Everything is received now: no later check is scheduled.
             self.bulk_arrived = false;
             let free = kernel.free_buffers();
-            // The last buffer is for both in turns.
+            // The last buffer alternates between sockets with and without a quantum.
             let keeps = !self.line.bounded.is_empty() && (free > 1 || self.paced.was_passed());
             let before = free.saturating_sub(usize::from(keeps));
             let mut most = before;
@@ -374,7 +372,7 @@ impl Arrivals {
         let mut index = 0;
         while index < self.hot.len() {
             let key = self.hot[index];
-            // One without an outstanding receive cools down, too: it would hold the place.
+            // A socket without an outstanding receive also cools down: it would occupy the slot.
             let socket = kernel.interest(key);
             let cold =
                 socket.is_none_or(|s| now.since(s.last_arrival.max(s.hot_since)) > HOT_WINDOW);
@@ -386,22 +384,22 @@ impl Arrivals {
         }
     }
 
-    /// Returns true if this turn, which has `brought` something from other sockets or not, passes by
-    /// those with a quantum, and those that close.
+    /// Returns true if this turn skips sockets with a quantum and closes; `brought` is true if
+    /// other sockets received data.
     fn passes_bounded(&mut self, brought: bool) -> bool {
         self.paced.passes(brought, !self.line.bounded.is_empty())
     }
 
-    /// Does one piece of what is paced. Returns false if there was none, or if a turn that
-    /// `may_receive` receives from a socket with a quantum instead.
+    /// Does one piece of the paced work. Returns false if there was none, or if a turn that
+    /// `may_receive` should receive on a socket with a quantum instead.
     fn go_on(&mut self, may_receive: bool, kernel: &mut impl Kernel) -> bool {
         let receives_wait =
             may_receive && !self.line.bounded.is_empty() && kernel.free_buffers() > 0;
         self.paced.go_on(receives_wait, kernel)
     }
 
-    /// Receives from the sockets in line, until `most` have brought something or no receive buffer
-    /// is left. Returns how many have.
+    /// Receives on the sockets in line, until `most` have received data or no receive buffer is
+    /// left. Returns how many have.
     fn receive_line(
         &mut self,
         queue: ArrivalQueue,
@@ -436,7 +434,7 @@ impl Arrivals {
     }
 
     /// Returns true while sockets wait in line and a receive buffer is free. The ring watches none
-    /// of these sockets, so a core that slept would not be woken for them.
+    /// of these sockets, so they would not wake a sleeping core.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
         let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
         let goes_on = !self.paced.is_empty();
@@ -444,9 +442,8 @@ impl Arrivals {
             || (goes_on && !mutation::active(Mutation::PieceForgotten))
     }
 
-    /// Puts a socket on which something arrived at the end of the line. The ring is not asked
-    /// again: it would say so at once, and the core could not sleep while its owner keeps the
-    /// receive buffers.
+    /// Puts a socket with arrivals at the end of the line. The ring does not watch it: it would
+    /// report at once, and the core could not sleep while the owner keeps the receive buffers.
     fn stand_in_line(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest_mut(key) else {
             return;
@@ -457,9 +454,9 @@ impl Arrivals {
         }
     }
 
-    /// Lets the hot sockets stand behind those that are left in line: read on every turn, they
-    /// would be served again and again while others wait. Where the turn `prioritises`, those of a
-    /// queue that is empty are still read.
+    /// Moves the hot sockets behind those left in line: read on every turn, they would be served
+    /// repeatedly while other sockets wait. If the turn `prioritises`, hot sockets of an empty
+    /// queue are still read.
     fn join_line(&mut self, prioritises: bool, now: Time, kernel: &mut impl Kernel) {
         if self.line.unbounded_is_empty() {
             return;
@@ -478,20 +475,20 @@ impl Arrivals {
         }
     }
 
-    /// Returns true while some arrivals go before others: there is a queue of such, and something
-    /// came on one lately.
+    /// Returns true while urgent arrivals have priority: there are urgent sockets, and one of them
+    /// received data recently.
     pub(crate) fn prioritises(&self, now: Time) -> bool {
         self.urgent_sockets > 0
             && now < self.urgent_until
             && self.service.rules().order == Order::Strict
     }
 
-    /// Reads what must not wait, or, where that brings nothing or a floor is owed, a quantum of the
-    /// rest. A grant lasts until the next look: what was received is worked on meanwhile.
+    /// Receives urgent data, or, if there is none or a floor is owed, a quantum of the rest. A
+    /// grant lasts until the next check, because received data is processed meanwhile.
     fn receive_in_order(&mut self, now: Time, kernel: &mut impl Kernel) {
         self.end_grant(now);
         let before = self.received_bytes;
-        // The last buffer is for the rest, which may be owed something.
+        // The last buffer is for the rest, to which a floor may owe service.
         let most = kernel.free_buffers().saturating_sub(1);
         let received = self.receive_line(ArrivalQueue::Urgent, most, now, kernel);
         if self.line.urgent.is_empty() {
@@ -524,9 +521,8 @@ impl Arrivals {
         }
     }
 
-    /// Receives from one socket with arrivals that may wait. Those with a quantum of their own and the
-    /// others take turns; only others where no `bounded` one is due. Returns how many have brought
-    /// something.
+    /// Receives on one non-urgent socket. Sockets with and without a quantum alternate; only those
+    /// without one if no `bounded` receive is due. Returns how many received data.
     fn receive_rest(&mut self, bounded: bool, now: Time, kernel: &mut impl Kernel) -> usize {
         let bounded_first = self.bounded_first;
         self.bounded_first ^= bounded;
@@ -546,7 +542,7 @@ impl Arrivals {
         received
     }
 
-    /// The grant under way is over; it counts if it brought anything.
+    /// Ends the current grant, which counts if any data was received.
     fn end_grant(&mut self, now: Time) {
         let bytes = std::mem::take(&mut self.granted_bytes);
         if bytes > 0 {
@@ -554,8 +550,8 @@ impl Arrivals {
         }
     }
 
-    /// Reads the hot sockets once each, those that are `urgent` or not, or all, until `most` have
-    /// brought something or no receive buffer is left. Returns how many have.
+    /// Reads each hot socket once, those that are `urgent`, those that are not, or all (`None`),
+    /// until `most` have received data or no receive buffer is left. Returns how many have.
     fn receive_hot(
         &mut self,
         most: usize,
@@ -567,7 +563,8 @@ impl Arrivals {
         if count == 0 || most == 0 {
             return 0;
         }
-        // A round over some moves nothing on for the others: they would be passed again and again.
+        // Each kind has its own start: with a shared one, a round over one kind would skip sockets
+        // of the other again and again.
         let start = *self.start_of(urgent);
         let start = if start < count { start } else { 0 };
         let mut next = start + 1;
@@ -585,7 +582,7 @@ impl Arrivals {
                     break;
                 }
             } else if kernel.free_buffers() == 0 {
-                // The next round begins here.
+                // The next round starts here.
                 next = index;
                 break;
             }
@@ -602,8 +599,8 @@ impl Arrivals {
         }
     }
 
-    /// Makes a socket hot, if there is room. Where more sockets are busy than can be hot, only
-    /// those are on which data comes again soon: others would take the places for nothing.
+    /// Makes a socket hot if there is a slot. If more sockets are busy than can be hot, only
+    /// sockets with recurring data become hot: the rest would waste the slots.
     fn heat_up(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) -> bool {
         let Some(socket) = kernel.interest_mut(key) else {
             return false;
@@ -624,7 +621,7 @@ impl Arrivals {
         socket.hot
     }
 
-    /// Takes the hot socket at `index` off the list and lets the ring watch it.
+    /// Removes the hot socket at `index` and makes the ring watch it.
     fn cool_down(&mut self, index: usize, kernel: &mut impl Kernel) {
         let key = self.hot.swap_remove(index);
         if let Some(socket) = kernel.interest_mut(key) {
@@ -635,7 +632,7 @@ impl Arrivals {
         }
     }
 
-    /// Before sleeping, the ring watches every socket that waits for something.
+    /// Makes the ring watch every hot socket with an outstanding receive before sleeping.
     fn watch_hot(&self, kernel: &mut impl Kernel) {
         for &key in &self.hot {
             let waits = |s: &Interest| s.receives() && !s.in_line;
@@ -646,7 +643,7 @@ impl Arrivals {
     }
 }
 
-/// Lets the ring tell about a socket that waits, is not read directly, and is not in line.
+/// Makes the ring watch a socket with an outstanding receive that is neither hot nor in line.
 fn wait_for_arrival(key: SlabKey, kernel: &mut impl Kernel) {
     let waits = |s: &Interest| s.receives() && !s.hot && !s.in_line;
     if kernel.interest(key).is_some_and(waits) {

@@ -1,8 +1,8 @@
 //! The loop of a core: poll → apply → maintain → flush.
 //!
 //! A core owns a driver, a service (the connections of a target, the lanes of a host, a load
-//! generator), and a mailbox. Nothing else touches them. What the service hands to the driver while
-//! it applies and maintains is flushed at the beginning of the next turn's poll.
+//! generator), and a mailbox, which no other thread accesses. Operations that the service submits
+//! while it applies and maintains are flushed at the beginning of the next turn's poll.
 
 use crate::driver::{Driver, Wait};
 use crate::idle::{IdlePolicy, PollPolicy};
@@ -13,16 +13,16 @@ use crate::preemption;
 use base::Time;
 use std::io;
 
-/// The part of the core that a service may use while it works.
+/// The part of the core that a service can use while it runs.
 pub struct Context<'a> {
-    /// The time at which this turn began.
+    /// The start time of this turn.
     pub now: Time,
-    /// The world below.
+    /// The driver.
     pub driver: &'a mut dyn Driver,
 }
 
 impl<'a> Context<'a> {
-    /// The context of a turn that begins now.
+    /// Creates the context of a turn that begins now.
     #[inline]
     pub fn begin<D: Driver>(driver: &'a mut D) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Hands an operation to the driver.
+    /// Submits an operation to the driver.
     pub fn submit(&mut self, key: OpKey, op: Op) {
         self.driver.submit(key, op);
     }
@@ -50,60 +50,59 @@ pub trait Service {
     /// Messages from other threads.
     type Message: Send;
 
-    /// An operation completed.
+    /// Handles a completed operation.
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>);
 
-    /// A message came.
+    /// Handles a message.
     fn message(&mut self, message: Self::Message, cx: &mut Context<'_>);
 
-    /// Runs once each turn, after everything was applied: start what became possible, send what
-    /// was gathered, fire deadlines. Must be cheap when nothing happened.
+    /// Runs once per turn, after everything was applied: starts work that became possible, sends
+    /// gathered data, handles deadlines. Must be cheap when nothing happened.
     fn maintain(&mut self, cx: &mut Context<'_>);
 
-    /// Returns true if the last [`maintain`](Self::maintain) found work that came neither through
-    /// the driver nor through the mailbox, such as from a queue that other threads fill.
+    /// Returns true if the last [`maintain`](Self::maintain) found work from a source other than
+    /// the driver and the mailbox, such as a queue filled by other threads.
     fn took_work(&self) -> bool {
         false
     }
 
-    /// Returns the time at which [`maintain`](Self::maintain) must run again at the latest;
-    /// [`Time::NEVER`] for never, a time that has passed for "at once".
+    /// Returns the latest time of the next [`maintain`](Self::maintain); [`Time::NEVER`] for never,
+    /// a past time for "at once".
     fn deadline(&self) -> Time;
 
-    /// The core is about to sleep until the [`deadline`](Self::deadline), and the policy does not
-    /// poll any more. Returns false where there is work after all, such as in a queue that tells
-    /// of new entries only from now on; then the core looks again at once.
+    /// Called before the core sleeps until the [`deadline`](Self::deadline), when the policy no
+    /// longer polls. Returns false if there is work after all, for example in a queue that signals
+    /// new entries only from now on; the core then checks again at once.
     fn may_sleep(&mut self) -> bool {
         true
     }
 
-    /// Returns the policy for an idle core at present; `None` for the one that the core was made
-    /// with.
+    /// Returns the current idle policy; `None` for the one that the core was created with.
     fn poll_policy(&self) -> Option<PollPolicy> {
         None
     }
 
-    /// Returns true when the work is over and the loop may end.
+    /// Returns true when the service is done and the loop may end.
     fn finished(&self) -> bool;
 }
 
 /// A core: a driver, a service and a mailbox, and the loop over them.
 #[derive(Debug)]
 pub struct Core<D, S: Service> {
-    /// The world below.
+    /// The driver.
     pub driver: D,
-    /// The work.
+    /// The service.
     pub service: S,
     mailbox: Mailbox<S::Message>,
     completions: Vec<Completion>,
-    /// Poll policy of the idle core, unless the service says otherwise.
+    /// Idle policy of the core, unless the service overrides it.
     poll: PollPolicy,
     idle: IdlePolicy,
     idle_spinner: Option<IdleSpinner>,
 }
 
 impl<D: Driver, S: Service> Core<D, S> {
-    /// A core that will run `service` on `driver`, sleeping as `poll` says.
+    /// Creates a core that runs `service` on `driver` with the idle policy `poll`.
     pub fn new(driver: D, service: S, poll: PollPolicy) -> Self {
         let mailbox = Mailbox::new(driver.waker());
         Self {
@@ -117,15 +116,15 @@ impl<D: Driver, S: Service> Core<D, S> {
         }
     }
 
-    /// The same core; `idle_spinner` keeps its processor awake for a while whenever it goes to
-    /// sleep.
+    /// Adds an idle spinner, which keeps the core's processor awake for a while whenever the core
+    /// goes to sleep.
     #[must_use]
     pub fn with_idle_spinner(mut self, idle_spinner: Option<IdleSpinner>) -> Self {
         self.idle_spinner = idle_spinner;
         self
     }
 
-    /// A sending end of the core's mailbox.
+    /// Creates a sender to the core's mailbox.
     #[must_use]
     pub fn sender(&self) -> MailboxSender<S::Message> {
         self.mailbox.sender()
@@ -133,8 +132,7 @@ impl<D: Driver, S: Service> Core<D, S> {
 
     /// Runs until the service has finished.
     ///
-    /// # Errors
-    /// When the driver is broken.
+    /// # Errors The driver failed.
     pub fn run(&mut self) -> io::Result<()> {
         let mut now = self.driver.now();
         while !self.service.finished() {
@@ -154,14 +152,14 @@ impl<D: Driver, S: Service> Core<D, S> {
         Ok(())
     }
 
-    /// Runs one turn of the loop. Returns the time since which it was idle; `None` for a busy one.
+    /// Runs one turn of the loop. Returns the time since which the turn was idle; `None` for a busy
+    /// turn.
     ///
-    /// # Errors
-    /// When the driver is broken.
+    /// # Errors The driver failed.
     pub fn turn(&mut self, wait: Wait) -> io::Result<Option<Time>> {
         self.driver.reap(wait, &mut self.completions)?;
         let mut busy = !self.completions.is_empty();
-        // A send that has left is no work that a thread waited for.
+        // A completed send is not work that a thread waited for.
         let mut rewarded = self
             .completions
             .iter()
@@ -183,9 +181,9 @@ impl<D: Driver, S: Service> Core<D, S> {
     }
 }
 
-/// Yields the processor to other threads after a [turn](Core::turn) that was idle `since` then or
-/// busy (`None`), if the policy says so, and tells the policy how long that took. Returns the latest
-/// time read: what is left of an idle turn is too short to read the clock once more.
+/// Yields the processor to other threads if the policy proposes it, after a [turn](Core::turn) that
+/// was idle `since` then or busy (`None`), and reports the duration to the policy. Returns the
+/// latest time read: the remainder of an idle turn is too short to read the clock again.
 pub fn yield_core(idle: &mut IdlePolicy, driver: &impl Driver, since: Option<Time>) -> Time {
     let before = since.unwrap_or_else(|| driver.now());
     if !idle.should_yield(before, since.is_none()) {

@@ -1,5 +1,5 @@
-//! Threads that run a core. A driver is made on the thread that uses it, so the thread that starts
-//! another one waits until it has opened its core, or could not.
+//! Threads that run a core. A driver is created on the thread that uses it, so the starting thread
+//! waits until the new one has opened its core, or has failed to.
 
 use crate::core::{Core, Service};
 use crate::mailbox::MailboxSender;
@@ -8,23 +8,23 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
-/// A thread that runs a core, with a service that takes messages `M`.
+/// A thread that runs a core whose service takes messages `M`.
 #[derive(Debug)]
 pub struct CoreThread<M, T> {
-    /// The thread, which ends when the service has finished or the ring is broken.
+    /// The thread; it ends when the service has finished or the ring is broken.
     pub thread: JoinHandle<()>,
-    /// A sending end of the core's mailbox.
+    /// A sender to the core's mailbox.
     pub sender: MailboxSender<M>,
-    /// The value that `open` returned beside the core.
+    /// The additional value that `open` returned.
     pub opened: T,
 }
 
-/// Starts a thread with this name, which opens a core by `open` and runs it until its service has
-/// finished. Returns once the core is open. `ended` gets the result of the run, on that thread,
-/// while the core is still there.
+/// Starts a thread with this name, which opens a core with `open` and runs it until its service has
+/// finished. Returns once the core is open. `ended` receives the result of the run, on that thread,
+/// while the core still exists.
 ///
-/// # Errors
-/// The error of `open`, or what `refused` makes of the kernel's, where there is no thread to be had.
+/// # Errors The error of `open`, or the one that `refused` creates from the kernel's if the thread
+/// cannot be started.
 pub fn start_core<S, T, E>(
     name: impl Into<String>,
     open: impl FnOnce() -> Result<(Core<UringDriver, S>, T), E> + Send + 'static,
@@ -40,7 +40,7 @@ where
     let (opened, outcome) = mpsc::sync_channel(1);
     let run = move || match open() {
         Ok((mut core, value)) => {
-            // The starter waits for it.
+            // The starting thread waits for it.
             let _ = opened.send(Ok((core.sender(), value)));
             ended(core.run());
         }

@@ -1,4 +1,4 @@
-//! The one trait with a fake: what a core asks of the world below it.
+//! The trait between a core and the kernel; the simulator and the tests implement it, too.
 
 use crate::memory::BufferPool;
 use crate::op::{
@@ -15,156 +15,151 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 
-/// The time that [`Driver::reap`] may take.
+/// The time that [`Driver::reap`] may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Takes what is there, and returns at once.
+    /// Returns at once with the available completions.
     No,
-    /// Sleep until something happens, but not beyond this time.
+    /// Sleeps until something completes, at most until this time.
     Until(Time),
 }
 
-/// Wakes a core that sleeps in [`Driver::reap`]; may be called from any thread.
+/// Wakes a core that sleeps in [`Driver::reap`]; callable from any thread.
 pub trait Wake: Send + Sync + std::fmt::Debug {
-    /// Makes the core's current or next sleep end at once.
+    /// Ends the core's current or next sleep at once.
     fn wake(&self);
 }
 
-/// A core's world: the kernel through io_uring ([`uring`](crate::uring)), or the simulator.
+/// The environment of a core: the kernel through io_uring ([`uring`](crate::uring)), or the
+/// simulator.
 ///
-/// One core owns one driver. Operations handed over by [`submit`](Self::submit) start, in order,
-/// at the next [`reap`](Self::reap) at the latest. Every one completes exactly once, also when its
-/// socket is closed ([`Op::Accept`] once for each connection, and once more in the end). What
-/// cannot be started completes with an error; only a key of a socket that is gone, a second close,
-/// and a second send or receive on a socket that has one are mistakes of the caller's that panic.
+/// One core owns one driver. Operations from [`submit`](Self::submit) start, in order, by the next
+/// [`reap`](Self::reap). Each completes exactly once, even if its socket is closed ([`Op::Accept`]
+/// once per connection, and once more at the end). An operation that cannot start completes with an
+/// error. Only caller errors panic: the key of a removed socket, a second close, and a second send
+/// or receive on a socket that has one.
 ///
-/// A signal may end a sleep early; then nothing completes. A sleep may last longer than it was
-/// told by what the kernel's timers take, some tens of microseconds.
+/// A signal may end a sleep early without a completion. A sleep may exceed its limit by the latency
+/// of the kernel's timers, some tens of microseconds.
 pub trait Driver {
-    /// Returns the time.
+    /// Returns the current time.
     fn now(&self) -> Time;
 
-    /// The core's buffers for payload.
+    /// The core's payload buffers.
     fn buffers(&self) -> &BufferPool;
 
     /// The core's send lists.
     fn send_lists(&self) -> &SendListPool;
 
-    /// Returns an operation namespace that is free and stays taken: for what lives as long as the
-    /// core.
+    /// Takes a free operation namespace permanently: for owners that live as long as the core.
     fn op_namespace(&mut self) -> OpNamespace;
 
-    /// Leases an operation namespace, which is free again when the lease is gone: for what comes
-    /// and goes. An operation that is in flight then may complete later, under a namespace without
-    /// an owner.
+    /// Leases an operation namespace until the lease is dropped: for owners with a shorter life. An
+    /// operation that is then still in flight may complete later, under a namespace without an
+    /// owner.
     fn lease_op_namespace(&mut self) -> OpNamespaceLease {
         OpNamespaceLease::for_ever(self.op_namespace())
     }
 
-    /// Takes an operation.
+    /// Accepts an operation.
     fn submit(&mut self, key: OpKey, op: Op);
 
-    /// Starts the submitted operations, waits as told until one completes, and appends the
+    /// Starts the submitted operations, waits as `wait` says until one completes, and appends the
     /// completions.
     ///
-    /// # Errors
-    /// When the driver itself is broken (the ring is gone): the core cannot go on.
+    /// # Errors The driver itself has failed (its ring is lost): the core cannot continue.
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()>;
 
-    /// Listens on `address`; port 0 takes a free one. Returns the address in use.
+    /// Listens on `address`; port 0 selects a free one. Returns the address in use.
     ///
-    /// # Errors
-    /// The kernel's: `AddrInUse`, `PermissionDenied`, `AddrNotAvailable`…; or that the core
-    /// listens on too many addresses already.
+    /// # Errors The kernel's error: `AddrInUse`, `PermissionDenied`, `AddrNotAvailable`…; or the
+    /// core already has the maximum number of listeners.
     fn listen(
         &mut self,
         address: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)>;
 
-    /// Stops listening: from now on connections are refused, also those that were not accepted
-    /// yet. An accept that is pending completes once more, with an error.
+    /// Stops listening: from now on connections are refused, including those not yet accepted. A
+    /// pending accept completes once more, with an error.
     fn close_listener(&mut self, listener: ListenerId);
 
-    /// Returns true if [`adopt`](Self::adopt) has room for another connection. Those that are being
-    /// connected count.
+    /// Returns true if [`adopt`](Self::adopt) has room for another connection. Connections being
+    /// established count.
     fn has_room_for_socket(&self) -> bool {
         true
     }
 
     /// Takes over a connection that this or another core's driver accepted.
     ///
-    /// # Panics
-    /// When the driver owns as many connections as it was made for: ask
+    /// # Panics If the driver already owns its maximum number of connections: check
     /// [`has_room_for_socket`](Self::has_room_for_socket) first, or keep count.
     fn adopt(&mut self, stream: Stream) -> SocketId;
 
-    /// Sets the class of what arrives on this connection; [`Class::DEFAULT`] until then.
+    /// Sets the class of arrivals on this connection; [`Class::DEFAULT`] until then.
     ///
-    /// While `Latency` work is active, a core looks at what must not wait first, and takes a quantum
-    /// of the rest between two looks that brought nothing; as its rules of
-    /// [service](Self::set_service) say. A driver without a kernel may ignore it.
+    /// While `Latency` work is active, a core checks urgent arrivals first, and receives a quantum
+    /// of the rest between two checks that found nothing, according to its
+    /// [service](Self::set_service) rules. A driver without a kernel may ignore it.
     fn set_class(&mut self, _socket: SocketId, _class: Class) {}
 
-    /// Returns the core that took the connection's last packet in, by the machine's numbers: one of
-    /// those that the network card interrupts, and on the loopback the sender's own. `None` where
-    /// it is unknown.
+    /// Returns the core that received the connection's last packet, by the machine's numbering: one
+    /// of those that the network card interrupts, and on the loopback the sender's own. `None` if
+    /// unknown.
     fn incoming_core(&self, _socket: SocketId) -> Option<CoreId> {
         None
     }
 
-    /// Bounds a receive on this connection to `quantum` bytes (a payload with a destination
-    /// excepted), and the turn to one connection with a quantum, from which it receives or on which
-    /// it sends [a piece](crate::limits::BOUNDED_SEND_BYTES); `None` removes the bound. For a
-    /// connection that asks for much while others ask for little. A driver without a kernel may
-    /// ignore it.
+    /// Limits each receive on this connection to `quantum` bytes (except a payload with a
+    /// destination), and each turn to one connection with a quantum, on which it receives or sends
+    /// [a piece](crate::limits::BOUNDED_SEND_BYTES); `None` removes the limit. For connections of
+    /// heavy hosts while light hosts are active. A driver without a kernel may ignore it.
     fn set_receive_quantum(&mut self, _socket: SocketId, _quantum: Option<NonZeroUsize>) {}
 
-    /// Sets the order in which what arrives is taken. A driver without a kernel may ignore it.
+    /// Sets the receive order of arrivals. A driver without a kernel may ignore it.
     fn set_service(&mut self, _rules: &class_scheduler::ClassSchedulerRules) {}
 
     /// Takes over an open file.
     ///
-    /// # Errors
-    /// When the driver has no room for another one.
+    /// # Errors The driver already has its maximum number of files.
     fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId>;
 
-    /// Forgets a file; all its operations must have completed.
+    /// Removes a file; all its operations must have completed.
     fn close_file(&mut self, file: FileId);
 
     /// Ends the [watch](Op::Watch) of a file, which completes with an error. A driver without a
-    /// kernel watches none.
+    /// kernel has no watches.
     fn end_watch(&mut self, _file: FileId) {}
 
     /// Returns the waker of this core.
     fn waker(&self) -> Arc<dyn Wake>;
 
-    /// The core that the calling thread runs on at this moment, as its machine numbers them; the
-    /// thread may be elsewhere a moment later.
+    /// The core on which the calling thread currently runs, by the machine's numbering; the thread
+    /// may move at any time.
     fn core(&self) -> CoreId;
 
-    /// Counters since the start.
+    /// Counters since creation.
     fn stats(&self) -> DriverStats;
 
-    /// Returns the time that it slept in [`reap`](Self::reap) since the start, because nothing
-    /// happened. A driver that does not know never slept.
+    /// Returns the total time slept in [`reap`](Self::reap) without events. Zero if the driver does
+    /// not measure it.
     fn slept(&self) -> Nanos {
         Nanos::ZERO
     }
 }
 
-/// Counters of a driver since it was made.
+/// Counters of a driver since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverStats {
-    /// Times that [`Driver::reap`] ran.
+    /// Calls of [`Driver::reap`].
     pub turns: u64,
-    /// Times that it slept in the kernel.
+    /// Calls that slept in the kernel.
     pub sleeps: u64,
-    /// System calls that send, and the bytes they took.
+    /// System calls that send.
     pub sends: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Sends that the kernel could not take whole at once.
+    /// Sends that the kernel could not accept completely at once.
     pub send_stalls: u64,
     /// System calls that received something.
     pub receives: u64,
@@ -172,10 +167,10 @@ pub struct DriverStats {
     pub empty_receives: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Entries handed to io_uring.
+    /// Entries submitted to io_uring.
     pub ring_submissions: u64,
     /// System calls on the ring.
     pub ring_enters: u64,
-    /// Prioritised service of what arrived.
+    /// Counters of the prioritised receive order.
     pub service: class_scheduler::ClassSchedulerCounters,
 }

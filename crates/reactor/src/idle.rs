@@ -1,73 +1,74 @@
-//! The idle policy: to poll or to sleep.
+//! The idle policy: whether to poll or to sleep.
 //!
-//! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a little,
-//! and yields between two looks: where it shares its processor with the very thread it waits for,
-//! that thread runs at once. Polling is wrong where nothing comes, and where another thread keeps
-//! the processor: a sleeper is let in before it when its work arrives, a thread that yielded is
-//! not. No interface tells a core which of these it is in. It learns: a poll that was soon rewarded
-//! makes the next one more likely, a poll in vain less, one that others interrupted for long much
-//! less, and now and then one is tried again. Pure: it is told the time.
+//! Waking an idle core costs tens of microseconds, so a core that expects work soon polls briefly
+//! and yields between polls: if it shares its processor with the thread it waits for, that thread
+//! runs at once. Polling is wrong if no work arrives, or if another thread keeps the processor: the
+//! scheduler runs a woken sleeper before that thread, but not a thread that yielded. No interface
+//! reports which case applies, so the policy learns. A soon rewarded poll makes the next one more
+//! likely, an unrewarded poll less, and one that was interrupted for long much less; occasionally
+//! it tries again. Pure: the time is an input.
 
 use crate::driver::Wait;
 use base::{Nanos, Time};
 
-/// The behaviour of a core that has nothing to do.
+/// The behaviour of an idle core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollPolicy {
-    /// Never sleep: lowest latency, a whole processor.
+    /// Never sleeps: lowest latency, occupies a whole processor.
     Always,
-    /// Always sleep at once: least CPU, every request pays for a wake-up.
+    /// Always sleeps at once: least CPU time, every request pays for a wake-up.
     Never,
-    /// Poll while that pays, yielding to others, then sleep.
+    /// Polls while that pays off, yielding to other threads, then sleeps.
     #[default]
     Auto,
-    /// The same, with processor time that no other thread wants: sleep as soon as a yield has let
-    /// another one run, which would go before this one each time. A busy core does not yield.
+    /// As `Auto`, but only with CPU time that no other thread wants: sleeps as soon as a yield let
+    /// another thread run, because that thread would run first each time. A busy core does not
+    /// yield.
     Spare,
 }
 
-/// A yield that took longer than this lent the processor to another thread: two switches take that
-/// long, and a call that finds no other thread a fraction of it.
+/// A yield longer than this lent the processor to another thread: two context switches take that
+/// long, and a yield without another thread a fraction of it.
 const LENT: Nanos = Nanos::from_micros(3);
 
-/// A poll that used the processor itself for longer than this delayed the thread that it waited
-/// for, if that one shares the processor, by more than a sleep costs.
+/// A poll with more CPU time than this delayed the awaited thread, if it shares the processor, by
+/// more than the cost of a sleep.
 const DELAYED: Nanos = Nanos::from_micros(10);
 
-/// Polls in vain that it takes to give up, and the ceiling of what success can save up.
+/// Number of unrewarded polls after which polling stops, and the maximum credit from rewarded ones.
 const CONFIDENCE_MAX: u32 = 16;
 
-/// A poll that is rewarded within this time spared a wake-up that would have cost more.
+/// A poll rewarded within this time saved a more expensive wake-up.
 const SOON: Nanos = Nanos::from_micros(60);
 
-/// The worth of one soon rewarded poll, in polls in vain.
+/// Credit of a soon rewarded poll, in unrewarded polls.
 const REWARD: u32 = 2;
 
-/// The same of one that was rewarded later.
+/// Credit of a later rewarded poll, in unrewarded polls.
 const LATE_REWARD: u32 = 1;
 
-/// A thread that has the processor for longer than this keeps it: a sleeper would have had it back
-/// when its work came. A turn of another core's thread is shorter, a time slice longer. A
-/// hypervisor that takes the processor away is not meant: it does so with sleepers as well.
+/// A thread that occupies the processor for longer than this keeps it: a sleeper would have got it
+/// back when its work arrived. A turn of another core's thread is shorter, a time slice longer.
+/// Time taken by a hypervisor does not count, because it affects sleepers as well.
 const KEPT: Nanos = Nanos::from_micros(500);
 
-/// A core with work yields as often as this: two that share a processor would take turns of a
-/// time slice otherwise.
+/// Interval between yields of a busy core: two cores on one processor would otherwise alternate by
+/// whole time slices.
 const YIELD_EVERY: Nanos = Nanos::from_micros(50);
 
-/// Time for which a core with work does not yield after another thread kept the processor: it is
-/// entitled to its share.
+/// Time that a busy core does not yield after another thread kept the processor: it is entitled to
+/// its share.
 const STAY_FOR: Nanos = Nanos::from_millis(50);
 
-/// The cost of a poll that was interrupted for so long, in polls in vain.
+/// Cost of a poll interrupted for longer than [`KEPT`], in unrewarded polls.
 const KEPT_COST: u32 = 4;
 
-/// A sleep that is shorter than this may have been two wake-ups and little else.
+/// A shorter sleep may consist of little more than two wake-ups.
 const SHORT_SLEEP: Nanos = Nanos::from_micros(500);
 
-/// A core that gave up tries one poll again after this many short sleeps: where polling never pays,
-/// both ends together lose less than 0.5 % of their requests to such tries, so not even their 99th
-/// percentile shows it.
+/// Number of short sleeps after which a core that stopped polling tries one poll: if polling never
+/// pays off, both ends together lose less than 0.5 % of their requests to such tries, which not
+/// even the 99th percentile shows.
 const TRY_AFTER_SLEEPS: u32 = 512;
 
 /// Learns whether to poll.
@@ -76,42 +77,43 @@ pub struct IdlePolicy {
     policy: PollPolicy,
     confidence: u32,
     short_sleeps: u32,
-    /// The stretch of idleness that the core is in.
+    /// The current stretch of idleness.
     stretch: Option<Stretch>,
-    /// Time at which a core with work yields next.
+    /// Time of the next yield of a busy core.
     yield_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     since: Time,
-    /// Decided at its beginning.
+    /// Whether it polls, decided at its beginning.
     polls: bool,
-    /// Time for which yields lent the processor to other threads.
+    /// Total time for which yields lent the processor to other threads.
     lent: Nanos,
     since_look: SinceLook,
 }
 
-/// The use of the processor since the last look that found nothing.
+/// The use of the processor since the last check that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SinceLook {
-    /// Unknown: there was no such look yet, or a hypervisor took the processor away.
+    /// Unknown: there was no such check yet, or a hypervisor took the processor away.
     Unknown,
-    /// Used by this core: what comes now would have had to wake a sleeper.
+    /// Used by this core: work that arrives now would have had to wake a sleeper.
     Mine,
-    /// Lent to another thread: what comes now may be its doing, and it would have woken a sleeper
-    /// for no more than the switch that yielding took. Polling before that kept it waiting.
+    /// Lent to another thread, which may have caused the work that arrives now. A sleeper would
+    /// have been woken for just the context switch of the yield, and the polling before delayed
+    /// that thread.
     Lent,
 }
 
 impl IdlePolicy {
-    /// Longest duration of a poll. Waking an idle core takes 50 µs, and where virtual machines are
-    /// nested 150 µs and more. What comes within such a time is cheaper waited for, and a shorter
-    /// poll would never be rewarded where the response has to wake its sender first: two sleeping
-    /// ends would stay asleep.
+    /// Maximum duration of a poll. Waking an idle core takes 50 µs, with nested virtual machines
+    /// 150 µs and more. Work that arrives within such a time is cheaper to wait for. A shorter poll
+    /// would never be rewarded if the response must first wake its sender: two sleeping ends would
+    /// stay asleep.
     pub const POLL_WINDOW: Nanos = Nanos::from_micros(250);
 
-    /// A policy that knows nothing yet and starts hopeful.
+    /// Creates a policy without history, which starts with polling.
     #[must_use]
     pub const fn new(policy: PollPolicy) -> Self {
         Self {
@@ -123,7 +125,7 @@ impl IdlePolicy {
         }
     }
 
-    /// Sets another policy from now on; what was learned is kept.
+    /// Sets another policy from now on; the learned state is kept.
     pub fn set_policy(&mut self, policy: PollPolicy) {
         self.policy = policy;
     }
@@ -131,7 +133,7 @@ impl IdlePolicy {
     /// Decides how the next turn waits, given the service's deadline.
     pub fn decide(&mut self, now: Time, deadline: Time) -> Wait {
         if deadline <= now {
-            // What is due ends the idleness; what follows from it is waited for anew.
+            // Due work ends the stretch of idleness; waiting for its consequences starts a new one.
             let stretch = self.stretch.take();
             if stretch.is_some_and(|s| s.polls && now.since(s.since) >= Self::POLL_WINDOW) {
                 self.lose(1);
@@ -158,9 +160,8 @@ impl IdlePolicy {
         }
     }
 
-    /// After a turn: whether the core should let others have the processor before the next one.
-    /// It should in the middle of a poll, when the turn brought nothing, and with
-    /// [`PollPolicy::Auto`] every 50 µs when it was `busy`.
+    /// Returns true if the core should yield before its next turn: during a poll after a turn
+    /// without work, and with [`PollPolicy::Auto`] every 50 µs after a `busy` one.
     #[must_use]
     pub fn should_yield(&self, now: Time, busy: bool) -> bool {
         match self.policy {
@@ -172,9 +173,9 @@ impl IdlePolicy {
         }
     }
 
-    /// The core yielded from `since` to `now`, as [`should_yield`](Self::should_yield) proposed.
-    /// `others` tells whether another thread had the processor meanwhile; it is asked only where
-    /// that was long.
+    /// Records a yield from `since` to `now`, as proposed by [`should_yield`](Self::should_yield).
+    /// `others` returns true if another thread had the processor meanwhile; it is called only after
+    /// a long yield.
     pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
         let spare = self.policy == PollPolicy::Spare;
@@ -197,7 +198,7 @@ impl IdlePolicy {
         self.yield_at = now + if kept { STAY_FOR } else { YIELD_EVERY };
     }
 
-    /// Learns from the turn that [`decide`](Self::decide) was asked about.
+    /// Learns from the turn that [`decide`](Self::decide) started.
     pub fn observe(&mut self, now: Time, wait: Wait, busy: bool) {
         if !busy {
             return;
@@ -225,7 +226,7 @@ impl IdlePolicy {
                 let reward = if soon { REWARD } else { LATE_REWARD };
                 self.confidence = (self.confidence + reward).min(CONFIDENCE_MAX);
             }
-            // It would have come sooner had this core slept.
+            // The work would have arrived earlier if this core had slept.
             SinceLook::Lent if !soon || length > stretch.lent + DELAYED => self.lose(1),
             SinceLook::Lent | SinceLook::Unknown => {}
         }

@@ -1,9 +1,9 @@
-//! Keeps a processor awake for a thread that must not poll itself.
+//! Keeps a processor awake for a thread that must not poll.
 //!
-//! Waking an idle processor costs some 50 µs. A thread that expects work soon avoids that by
-//! polling, but one that goes before all others must not poll: the other threads of its processor
-//! would starve. So it sleeps, and an idle spinner of the lowest priority runs meanwhile: it yields
-//! to every other thread at once, and what arrives finds the processor awake. It stops by itself
+//! Waking an idle processor costs about 50 µs. A thread that expects work soon avoids that by
+//! polling, but a high-priority thread must not poll: the other threads of its processor would
+//! starve. So it sleeps, and an idle spinner of the lowest priority runs meanwhile. The spinner
+//! yields to every other thread at once, and keeps the processor awake for arriving work. It stops
 //! when nothing was expected for a while, so an idle processor costs nothing.
 
 use crate::placement::{PlacementError, name_thread, pin_to};
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time for which the idle spinner runs after work was last expected: what a request to another
-/// core takes, with that core's own wake-up.
+/// Time that the idle spinner runs after work was last expected: the duration of a request to
+/// another core, including that core's wake-up.
 const EXPECTED_WITHIN: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl SpinnerState {
         }
     }
 
-    /// Parks the idle spinner, unless something is expected or it is to stop.
+    /// Parks the idle spinner, unless work is expected or it is stopping.
     fn rest(&self, is_expecting: impl Fn() -> bool, park: impl FnOnce()) {
         let idle = || !is_expecting() && !self.stop.load(Ordering::Acquire);
         if self.wake_flag.may_sleep(idle) {
@@ -70,7 +70,7 @@ impl SpinnerState {
         self.wake_flag.awake();
     }
 
-    /// Work was expected at `now`. Returns true if the idle spinner has to be woken.
+    /// Records that work was expected at `now`. Returns true if the idle spinner must be woken.
     #[inline]
     fn expect(&self, now: u64) -> bool {
         self.expected.store(now, Ordering::Release);
@@ -86,10 +86,10 @@ pub struct IdleSpinner {
 }
 
 impl IdleSpinner {
-    /// A idle spinner for `core`.
+    /// Starts an idle spinner for `core`.
     ///
-    /// # Errors
-    /// When the thread cannot be started, placed or lowered: without that it must not run.
+    /// # Errors The thread cannot be started, pinned or lowered in priority; it must not run
+    /// without these.
     pub fn start(core: CoreId) -> Result<Self, PlacementError> {
         let shared = Arc::new(SpinnerState::new());
         let (ready, started) = std::sync::mpsc::channel();
@@ -100,7 +100,7 @@ impl IdleSpinner {
         };
         let thread = thread::Builder::new()
             .spawn(move || {
-                // Only tools would miss the name.
+                // The name matters only to diagnostic tools.
                 let _ = name_thread("idle-spinner");
                 let placed = pin_to(core).and_then(|()| {
                     yield_to_all().map_err(|source| PlacementError::Kernel {
@@ -109,7 +109,7 @@ impl IdleSpinner {
                     })
                 });
                 let run = placed.is_ok();
-                // The thread that starts this one waits for it.
+                // The starting thread waits for it.
                 let _ = ready.send(placed);
                 if run {
                     inner.run();
@@ -130,8 +130,8 @@ impl IdleSpinner {
         }
     }
 
-    /// Work is expected soon: the processor stays awake for a while. Costs a system call only if
-    /// the idle spinner has gone to sleep.
+    /// Announces work: the processor stays awake for a while. Costs a system call only if the idle
+    /// spinner is asleep.
     #[inline]
     pub fn expect(&self) {
         if self.shared.expect(self.shared.now())
@@ -145,7 +145,7 @@ impl IdleSpinner {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A idle spinner has nothing to say, and does not panic.
+            // An idle spinner returns nothing and does not panic.
             let _ = thread.join();
         }
     }
@@ -190,8 +190,8 @@ mod loom_tests {
     use super::*;
     use loom::thread;
 
-    /// Whatever comes while the idle spinner goes to rest, it finds before it rests or is woken
-    /// for. One that parks for ever is a deadlock of the model.
+    /// Work announced while the idle spinner goes to rest is found before it rests, or wakes it. A
+    /// spinner that parks for ever is a deadlock of the model.
     #[test]
     fn loom_an_idle_spinner_does_not_sleep_through_what_is_expected_or_its_end() {
         for ends in [false, true] {

@@ -1,8 +1,8 @@
 //! The per-core loop: operations as data, and the io_uring driver that runs them.
 //!
-//! Upper layers hand typed [`Op`]s to a [`Driver`] and get [`Completion`]s; [`Core`] is the loop
-//! over a driver, a [`Service`] and a mailbox. No async runtime, no lock and no allocation on the
-//! I/O path after start.
+//! Upper layers submit typed [`Op`]s to a [`Driver`] and receive [`Completion`]s; [`Core`] is the
+//! loop over a driver, a [`Service`] and a mailbox. No async runtime, and no lock or allocation on
+//! the I/O path after start.
 
 pub mod address;
 pub mod arrivals;

@@ -1,7 +1,7 @@
 //! Messages to a core from other threads.
 //!
-//! Only administration travels here (a new connection, a changed configuration, a request from a
-//! blocking caller), so a short lock is fine; a core looks at one atomic each turn.
+//! Carries administration only (a new connection, a changed configuration, a request from a
+//! blocking caller), so a short lock is acceptable; a core checks one atomic per turn.
 
 use crate::driver::Wake;
 use crate::limits::MAILBOX_CAPACITY;
@@ -19,20 +19,20 @@ use std::sync::{Mutex, MutexGuard};
 
 struct Shared<M> {
     queue: Mutex<MailboxQueue<M>>,
-    /// True if the queue may hold something; set after a push, cleared before a drain.
+    /// True if the queue may contain messages; set after a push, cleared before a drain.
     pending: AtomicBool,
     waker: Arc<dyn Wake>,
 }
 
 struct MailboxQueue<M> {
     messages: VecDeque<M>,
-    /// True once the receiving end is gone: further messages are let go.
+    /// True once the receiving end is dropped: further messages are discarded.
     closed: bool,
 }
 
 impl<M> Shared<M> {
     fn lock(&self) -> MutexGuard<'_, MailboxQueue<M>> {
-        // A push or a pop cannot leave the queue half changed, so a poisoned lock is still good.
+        // A push or a pop never leaves the queue inconsistent, so a poisoned lock is still usable.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,7 +48,7 @@ pub struct MailboxSender<M> {
 }
 
 impl<M> Mailbox<M> {
-    /// Makes a mailbox; its messages wake the core behind `waker`.
+    /// Creates a mailbox; its messages wake the core of `waker`.
     #[must_use]
     pub fn new(waker: Arc<dyn Wake>) -> Self {
         let queue = MailboxQueue {
@@ -64,7 +64,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Makes another sending end.
+    /// Creates another sender.
     #[must_use]
     pub fn sender(&self) -> MailboxSender<M> {
         MailboxSender {
@@ -72,7 +72,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// The oldest message.
+    /// Returns the oldest message.
     pub fn pop(&mut self) -> Option<M> {
         if !self.shared.pending.load(Ordering::Acquire) {
             return None;
@@ -80,7 +80,7 @@ impl<M> Mailbox<M> {
         let mut queue = self.shared.lock();
         let message = queue.messages.pop_front();
         if queue.messages.is_empty() {
-            // Under the lock, so a push that follows sets it again.
+            // Under the lock, so that a later push sets it again.
             self.shared.pending.store(false, Ordering::Release);
         }
         message
@@ -88,14 +88,14 @@ impl<M> Mailbox<M> {
 }
 
 impl<M> Drop for Mailbox<M> {
-    /// Lets go of the messages that nothing will take, and of all that follow: a message for which
-    /// an answer is owed gives it when it is dropped.
+    /// Drops the waiting messages and all later ones. A message that owes a reply sends it when
+    /// dropped.
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.closed = true;
         let messages = std::mem::take(&mut queue.messages);
         drop(queue);
-        // Without the lock: the drop of a message may send another one.
+        // Without the lock: dropping a message may send another one.
         drop(messages);
     }
 }
@@ -107,19 +107,18 @@ impl<M> MailboxSender<M> {
         self.shared.lock().messages.len() >= MAILBOX_CAPACITY
     }
 
-    /// Sends a message and wakes the core. A core that has ended lets it go.
+    /// Sends a message and wakes the core. A core that has ended drops it.
     ///
-    /// # Errors
-    /// The message itself when [`MAILBOX_CAPACITY`] others wait already.
+    /// # Errors The message itself, if [`MAILBOX_CAPACITY`] messages already wait.
     pub fn send(&self, message: M) -> Result<(), M> {
         self.push(message, MAILBOX_CAPACITY)
     }
 
     /// Sends a message that must not be lost, and wakes the core; there is always room for it.
     ///
-    /// Sends a message of a kind that something else bounds in number: there is only one for each
-    /// connection, command or administrative call. Such a message may wait behind
-    /// [`MAILBOX_CAPACITY`] others, and takes memory of its own there.
+    /// Only for messages whose number is bounded elsewhere: at most one per connection, command or
+    /// administrative call. Such a message may wait behind [`MAILBOX_CAPACITY`] others, and then
+    /// allocates memory.
     pub fn send_always(&self, message: M) {
         let sent = self.push(message, usize::MAX);
         debug_assert!(sent.is_ok(), "there is room without a limit");
@@ -194,7 +193,8 @@ mod tests {
         assert!(sender.is_full());
         assert_eq!(sender.send(7), Err(7));
         assert_eq!(count.0.load(Ordering::Relaxed), MAILBOX_CAPACITY);
-        // What must not be lost finds room, behind the others, and is told of like them.
+        // A message that must not be lost finds room behind the others, and is signalled as they
+        // are.
         sender.send_always(MAILBOX_CAPACITY);
         assert_eq!(sender.send(7), Err(7));
         assert_eq!(count.0.load(Ordering::Relaxed), MAILBOX_CAPACITY + 1);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(mailbox.pop(), Some(1));
     }
 
-    /// A message that sends another one when it is let go.
+    /// A message that sends another one when dropped.
     #[derive(Debug)]
     struct Echo(Option<MailboxSender<Echo>>, Arc<()>);
     impl Drop for Echo {
@@ -248,8 +248,8 @@ mod loom_tests {
         fn wake(&self) {}
     }
 
-    /// Two send while the core looks, which it does without the lock: whatever the order, it finds
-    /// every message once it is awake, and one that has ended keeps none.
+    /// Two threads send while the core checks without the lock: in any order, an awake core finds
+    /// every message, and an ended one keeps none.
     #[test]
     fn loom_no_message_is_left_lying() {
         for ends in [false, true] {

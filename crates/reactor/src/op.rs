@@ -1,8 +1,9 @@
 //! Operations and their completions, as data.
 //!
-//! The layers above hand a [`Driver`](crate::Driver) an [`Op`] under an [`OpKey`] of their own
-//! making, and get exactly one [`Completion`] with that key back (only [`Op::Accept`] yields one
-//! for each connection, and [`Op::Watch`] one for each event). An operation owns the memory it works on; the completion hands it back.
+//! Upper layers submit an [`Op`] to a [`Driver`](crate::Driver) under an [`OpKey`] of their choice,
+//! and receive exactly one [`Completion`] with that key ([`Op::Accept`]: one per connection;
+//! [`Op::Watch`]: one per event). An operation owns the memory it works on; the completion returns
+//! it.
 
 use crate::SendList;
 use crate::memory::{Buffer, IoSlice};
@@ -11,26 +12,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// The part of a core that an operation belongs to: a service, or one of its devices' channels.
-/// Drivers hand operation namespaces out ([`Driver::op_namespace`](crate::Driver::op_namespace)).
+/// The owner of an operation on a core: a service, or a channel of one of its devices. Drivers
+/// assign namespaces ([`Driver::op_namespace`](crate::Driver::op_namespace)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpNamespace(pub u16);
 
-/// Names an operation; comes back with its completion. The driver only carries it.
+/// Identifies an operation; returned with its completion. The driver does not interpret it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpKey {
     /// The owner of the operation.
     pub op_namespace: OpNamespace,
-    /// The kind of the operation, as its owner numbers them.
+    /// The kind of the operation, numbered by its owner.
     pub kind: u8,
-    /// Generation of the slot that `index` names.
+    /// Generation of the slot `index`.
     pub generation: u8,
     /// Slot in its owner's table.
     pub index: u32,
 }
 
 impl OpKey {
-    /// A key for the slot `key` of the owner's table.
+    /// Creates a key for the slot `key` of the owner's table.
     #[must_use]
     pub const fn new(op_namespace: OpNamespace, kind: u8, key: base::SlabKey) -> Self {
         Self {
@@ -41,7 +42,7 @@ impl OpKey {
         }
     }
 
-    /// A key for something of which its owner has only one.
+    /// Creates a key for an operation that its owner has only once.
     #[must_use]
     pub const fn single(op_namespace: OpNamespace, kind: u8) -> Self {
         Self {
@@ -52,7 +53,7 @@ impl OpKey {
         }
     }
 
-    /// The slot of the owner's table.
+    /// Returns the slot of the owner's table.
     #[must_use]
     pub const fn slab_key(self) -> base::SlabKey {
         base::SlabKey {
@@ -62,20 +63,20 @@ impl OpKey {
     }
 }
 
-/// A connected socket that a driver owns.
+/// A connected socket owned by a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(pub u32);
 
-/// A listening socket that a driver owns.
+/// A listening socket owned by a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub u32);
 
-/// An open file or block device that a driver owns.
+/// An open file or block device owned by a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub u32);
 
-/// A connection that no driver owns at the moment: it is on its way from the core that accepted
-/// it to the core that will serve it.
+/// A connection that no driver currently owns: it is moving from the core that accepted it to the
+/// core that will serve it.
 #[derive(Debug)]
 pub enum Stream {
     /// A connected TCP socket of the kernel.
@@ -85,7 +86,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Returns this end's address, where the kernel knows it.
+    /// Returns the local address; `None` if there is none.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
@@ -96,75 +97,74 @@ impl Stream {
 }
 
 base::with_defaults! {
-    /// Options of a socket. The defaults are what the data path wants.
+    /// Options of a socket. The defaults are those of the data path.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SocketOptions {
-        /// Kernel send and receive buffer in bytes; zero leaves both to the kernel, which fits them to
-        /// the bandwidth and the round-trip time of the network, and takes 4 MiB within this machine. A
-        /// fixed size is capped by the kernel (`net.core.wmem_max`, often 208 KiB), which caps the
-        /// bandwidth of a long path.
+        /// Kernel send and receive buffer in bytes. 0: sized by the kernel, according to the
+        /// bandwidth and round-trip time of the network, and 4 MiB within this machine. The kernel
+        /// caps a fixed size (`net.core.wmem_max`, often 208 KiB), which limits the bandwidth of a
+        /// long path.
         pub buffer_bytes: usize = 0,
-        /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
-        /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a
-        /// quarter of an hour.
+        /// Time after which a connection ends if its peer acknowledges no sent data, or has no room
+        /// for any (`TCP_USER_TIMEOUT`). 0: the kernel's default, about 15 minutes.
         pub user_timeout: Nanos = Nanos::from_secs(30),
-        /// After how long without traffic the kernel asks the peer whether it is there
-        /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds; zero never
-        /// asks.
+        /// Idle time after which the kernel probes the peer (`SO_KEEPALIVE`): three probes, a third
+        /// of that time apart. In whole seconds; 0 disables probes.
         pub keep_alive: Nanos = Nanos::from_secs(30),
     }
 }
 
-/// The change that [`Op::Allocate`] makes to a range of a file.
+/// The effect of [`Op::Allocate`] on a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// The range reads as zeroes and stays allocated.
     ZeroRange,
-    /// The range reads as zeroes and its space is given back.
+    /// The range reads as zeroes and is deallocated.
     PunchHole,
 }
 
-/// A command for one tag of a queue of a ublk device: its kernel driver holds it until the tag has
-/// the next request. `[linux/ublk_cmd.h]`
+/// A command for one tag of a ublk device's queue: the kernel driver holds it until the tag has its
+/// next request. `[linux/ublk_cmd.h]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkCommand {
     /// Waits for the tag's first request (`UBLK_IO_FETCH_REQ`).
     Fetch,
-    /// Ends the tag's request with this result, bytes or a negative error number, and waits for the
-    /// next one (`UBLK_IO_COMMIT_AND_FETCH_REQ`).
+    /// Completes the tag's request with this result, bytes or a negative error number, and waits
+    /// for the next one (`UBLK_IO_COMMIT_AND_FETCH_REQ`).
     Commit(i32),
 }
 
 /// An operation for a driver.
 #[derive(Debug)]
 pub enum Op {
-    /// Accepts connections until the listener is closed: a completion each, and one with the error
-    /// `ECANCELED` at the end. One at a time per listener (another fails with `AlreadyExists`).
+    /// Accepts connections until the listener is closed: one completion per connection, and one
+    /// with the error `ECANCELED` at the end. One at a time per listener (a second one fails with
+    /// `AlreadyExists`).
     ///
-    /// While the process is short of descriptors or memory there is a completion with that error
-    /// every [`ACCEPT_PAUSE`](crate::limits::ACCEPT_PAUSE), for its owner to know; accepting goes
-    /// on by itself as soon as it can, and connections wait in the kernel until then. A peer that
-    /// is gone before it was accepted is passed over.
+    /// While the process is out of descriptors or memory, a completion with that error informs the
+    /// owner every [`ACCEPT_PAUSE`](crate::limits::ACCEPT_PAUSE). Accepting resumes by itself as
+    /// soon as possible, and connections wait in the kernel until then. A peer that disconnects
+    /// before it is accepted is skipped.
     Accept {
         /// The listener.
         listener: ListenerId,
     },
-    /// Connects a new socket. Fails with `ResourceBusy` where the core has no room for another one.
+    /// Connects a new socket. Fails with `ResourceBusy` if the core has no room for another one.
     Connect {
         /// The peer.
         address: SocketAddr,
         /// Options of the socket.
         options: SocketOptions,
-        /// After this long without an answer the operation fails with `TimedOut`.
+        /// Time without a response after which the operation fails with `TimedOut`.
         timeout: Nanos,
     },
-    /// Receives what has arrived, as soon as anything has. One at a time per socket. Fails with
-    /// `InvalidInput` where `into` is a shared buffer.
+    /// Receives arrived data as soon as there is any. One at a time per socket. Fails with
+    /// `InvalidInput` if `into` is a shared buffer.
     Receive {
         /// The connection.
         socket: SocketId,
-        /// Memory for the first bytes; what follows them, and everything where this is `None`, goes
-        /// into a receive buffer of the driver's.
+        /// Memory for the first bytes. Later bytes, or all bytes if this is `None`, go into a
+        /// receive buffer of the driver.
         into: Option<IoSlice>,
     },
     /// Sends all of the list. One at a time per socket.
@@ -174,27 +174,26 @@ pub enum Op {
         /// The bytes.
         list: Box<SendList>,
     },
-    /// Ends the connection: pending operations complete with an error, and so do those that are
-    /// submitted later; this one completes last. Once per socket.
+    /// Closes the connection: pending and later operations complete with an error; this one
+    /// completes last. Once per socket.
     Close {
         /// The connection.
         socket: SocketId,
     },
-    /// Ends the connection as [`Close`](Self::Close) does, and what the peer was not sent yet it
-    /// never gets: the kernel drops it and resets the connection.
+    /// Closes the connection as [`Close`](Self::Close) does, but drops unsent data and resets the
+    /// connection.
     Reset {
         /// The connection.
         socket: SocketId,
     },
-    /// Hands the connection out, for another core to [adopt](crate::Driver::adopt). A receive that
-    /// is pending completes with an error and has taken nothing; what has arrived and was not
-    /// received goes along. Nothing may be being sent. Once per socket, like
-    /// [`Close`](Self::Close).
+    /// Releases the connection, for another core to [adopt](crate::Driver::adopt). A pending
+    /// receive completes with an error and without data; data that has arrived and was not received
+    /// moves along. No send may be outstanding. Once per socket, like [`Close`](Self::Close).
     Release {
         /// The connection.
         socket: SocketId,
     },
-    /// Reads from a file into the whole slice. Fails with `InvalidInput` where that is a shared
+    /// Reads from a file into the whole slice. Fails with `InvalidInput` if the slice is a shared
     /// buffer.
     Read {
         /// The file.
@@ -212,49 +211,49 @@ pub enum Op {
         offset: u64,
         /// Source.
         slice: IoSlice,
-        /// Complete only once the data is on stable storage (`RWF_DSYNC`).
+        /// Completes only once the data is on stable storage (`RWF_DSYNC`).
         durable: bool,
     },
-    /// Puts everything written before on stable storage (`fdatasync`).
+    /// Puts all earlier writes on stable storage (`fdatasync`).
     Sync {
         /// The file.
         file: FileId,
     },
-    /// Zeroes or gives back a range of a file (`fallocate`).
+    /// Zeroes or deallocates a range of a file (`fallocate`).
     Allocate {
         /// The file.
         file: FileId,
-        /// The change.
+        /// The effect.
         allocation: Allocation,
         /// Offset in the file, in bytes.
         offset: u64,
         /// Length, in bytes.
         len: u64,
     },
-    /// Tells when something can be read from a file, such as an event counter: a completion each
-    /// time that something arrives, one at the beginning if something is there already, and one
-    /// with the error `ECANCELED` after [`end_watch`](crate::Driver::end_watch). Nothing is read.
+    /// Watches a file, such as an event counter, for readability: one completion per event, one at
+    /// the start if it is already readable, and one with the error `ECANCELED` after
+    /// [`end_watch`](crate::Driver::end_watch). Reads nothing.
     Watch {
         /// The file.
         file: FileId,
     },
-    /// Gives a ublk device's kernel driver a command (`IORING_OP_URING_CMD`), which completes with 0
-    /// when the tag has a request, and with `ENODEV` when the device stops. All commands of a queue
-    /// must come from one thread. No address goes along: the device must copy at its user's request
-    /// (`UBLK_F_USER_COPY`), and others refuse it. A driver that ends does not wait for it.
+    /// Sends a command to a ublk device's kernel driver (`IORING_OP_URING_CMD`). It completes with
+    /// 0 when the tag has a request, and with `ENODEV` when the device stops. All commands of a
+    /// queue must come from one thread. The command carries no address, so only devices with
+    /// `UBLK_F_USER_COPY` accept it. A driver that ends does not wait for it.
     Ublk {
         /// The device, `/dev/ublkcN`.
         file: FileId,
-        /// Number of the queue.
+        /// Index of the queue.
         queue: u16,
-        /// Number of the tag in the queue.
+        /// Index of the tag in the queue.
         tag: u16,
         /// The command.
         command: UblkCommand,
     },
 }
 
-/// The end of an operation.
+/// The completion of an operation.
 #[derive(Debug)]
 pub struct Completion {
     /// The operation's key.
@@ -266,46 +265,46 @@ pub struct Completion {
 /// The result of an operation, by its kind.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A connection came in, or accepting met an error; more may follow under the same key until
-    /// the listener is closed.
+    /// A connection was accepted, or accepting failed; more completions may follow under the same
+    /// key until the listener is closed.
     Accepted(io::Result<(Stream, SocketAddr)>),
-    /// A connection was made, or was not.
+    /// The result of connecting.
     Connected(io::Result<SocketId>),
-    /// Something was received, or the connection ended.
+    /// Data was received, or the connection ended.
     Received(Received),
-    /// The whole list is with the kernel, or the connection is broken.
+    /// The kernel has accepted the whole list, or the connection is broken.
     Sent {
         /// The list, for reuse.
         list: Box<SendList>,
         /// `Ok` if all of it was sent.
         result: io::Result<()>,
     },
-    /// The connection is gone, and so are all its operations.
+    /// The connection and all its operations have ended.
     Closed,
     /// The connection has no owner and no outstanding operation.
     Released(Stream),
     /// A file operation ended, or a ublk device's tag has a request.
     File {
-        /// Bytes that were read or written: a short count is the caller's to continue.
+        /// Bytes read or written: the caller must continue after a short count.
         result: io::Result<usize>,
-        /// The memory of the operation, where it had any.
+        /// The memory of the operation, if it had any.
         slice: Option<IoSlice>,
     },
-    /// Something can be read from a watched file, or, with an error, the watch has ended.
+    /// A watched file is readable, or, with an error, the watch has ended.
     Readable(io::Result<()>),
 }
 
 /// The result of a receive.
 #[derive(Debug)]
 pub struct Received {
-    /// The slice that the operation named, handed back.
+    /// The slice given with the operation.
     pub into: Option<IoSlice>,
-    /// Bytes that went to the front of `into`.
+    /// Bytes at the front of `into` that were filled.
     pub filled: usize,
-    /// The bytes after them: a receive buffer and how many bytes of it are valid. A core has only
+    /// The bytes after them: a receive buffer and its number of valid bytes. A core has only
     /// [`RECEIVE_BUFFERS`](crate::limits::RECEIVE_BUFFERS) of them and receives nothing while all
-    /// are taken: drop it before the turn ends.
+    /// are in use: drop it before the turn ends.
     pub rest: Option<(Buffer, usize)>,
-    /// `Ok` where something was received; `UnexpectedEof` where the peer closed the connection.
+    /// `Ok` if data was received; `UnexpectedEof` if the peer closed the connection.
     pub result: io::Result<()>,
 }

@@ -1,12 +1,10 @@
-//! Operation namespaces that are given back: their numbers are few, and devices come and go for
-//! ever.
+//! Operation namespaces, which are reused: their numbers are few, while devices come and go.
 //!
-//! The table from which a driver hands operation namespaces out. It owns one token for each
-//! namespace; the namespace's owner holds another one in its lease, so that dropping the lease
-//! gives the namespace back, in whichever way that happens. Must never: let a completion of a
-//! former owner reach a new one. Hence a namespace waits until no operation of it is left in the
-//! driver, and until all completions that had left the driver when it was found to be free were
-//! handed out.
+//! The table from which a driver assigns operation namespaces. It owns one token per namespace; the
+//! lease of the namespace's owner holds another, so that dropping the lease always returns the
+//! namespace. Invariant: a completion of a former owner never reaches a new one. A namespace is
+//! therefore reused only when the driver has none of its operations left, and all completions that
+//! had left the driver when it was found to be free have been passed on.
 
 use crate::op::OpNamespace;
 use std::cell::RefCell;
@@ -14,24 +12,24 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-/// Dropping its last clone tells its maker that abandoned operations have ended.
+/// Dropping the last clone signals its creator that abandoned operations have ended.
 pub type Guard = Arc<dyn fmt::Debug + Send + Sync>;
 
 /// Guards of abandoned operations, each with the operations' namespace.
 pub(crate) type Guards = RefCell<Vec<(OpNamespace, Guard)>>;
 
-/// An operation namespace, until this is dropped.
+/// An operation namespace; dropping it returns the namespace.
 #[derive(Debug)]
 pub struct OpNamespaceLease {
     op_namespace: OpNamespace,
-    /// Tells the table that the namespace is taken. `None`: the namespace is never used again.
+    /// Marks the namespace as taken. `None`: the namespace is never reused.
     _token: Option<Arc<()>>,
     /// The driver's guards.
     guards: Weak<Guards>,
 }
 
 impl OpNamespaceLease {
-    /// Makes a lease that never ends, for a driver that reuses no namespace.
+    /// Creates a permanent lease, for a driver that does not reuse namespaces.
     #[must_use]
     pub fn for_ever(op_namespace: OpNamespace) -> Self {
         Self {
@@ -41,17 +39,17 @@ impl OpNamespaceLease {
         }
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     #[must_use]
     pub fn id(&self) -> OpNamespace {
         self.op_namespace
     }
 
-    /// The owner ends and does not wait for its operations. In its next turn the driver resets the
-    /// connections on which one is outstanding. It keeps a clone of `guard` until it has done so, and
-    /// has no file operation of this namespace left.
+    /// Ends the owner without waiting for its operations. In its next turn the driver resets the
+    /// connections on which one is outstanding. It keeps a clone of `guard` until that is done and
+    /// no file operation of this namespace is left.
     pub fn abandon(&self, guard: &Guard) {
-        // A driver that was dropped has waited for its file operations, and does no others.
+        // A dropped driver has waited for its file operations, and performs no others.
         if let Some(guards) = self.guards.upgrade() {
             let guard = (self.op_namespace, Arc::clone(guard));
             guards.borrow_mut().push(guard);
@@ -59,12 +57,12 @@ impl OpNamespaceLease {
     }
 }
 
-/// An operation namespace that was handed out.
+/// An assigned operation namespace.
 #[derive(Debug)]
 struct LeasedNamespace {
     /// `None` for a namespace without a lease.
     token: Option<Arc<()>>,
-    /// The turn of the driver's in which it was first seen to be free.
+    /// The driver's turn in which it was first found to be free.
     free_since: Option<u64>,
 }
 
@@ -76,10 +74,9 @@ pub(crate) struct OpNamespaces {
 }
 
 impl OpNamespaces {
-    /// A namespace for ever.
+    /// Takes a namespace permanently.
     ///
-    /// # Panics
-    /// When 2^16 namespaces are taken at the same time.
+    /// # Panics If all 2^16 namespaces are taken.
     pub(crate) fn take(&mut self) -> OpNamespace {
         let number = u16::try_from(self.entries.len());
         let op_namespace =
@@ -91,11 +88,10 @@ impl OpNamespaces {
         op_namespace
     }
 
-    /// A namespace until the lease is dropped. `turn` is the number of the driver's turn, and
-    /// `in_flight` says whether the driver still has an operation of a namespace.
+    /// Leases a namespace until the lease is dropped. `turn` is the number of the driver's turn;
+    /// `in_flight` returns true if the driver still has an operation of a namespace.
     ///
-    /// # Panics
-    /// When 2^16 namespaces are taken at the same time.
+    /// # Panics If all 2^16 namespaces are taken.
     pub(crate) fn lease(
         &mut self,
         turn: u64,
@@ -110,7 +106,8 @@ impl OpNamespaces {
             if !free {
                 continue;
             }
-            // What was reaped on the turn in which its owner went may not be handed out yet.
+            // Completions reaped on the turn in which the owner ended may not have been passed on
+            // yet.
             let since = *entry.free_since.get_or_insert(turn);
             let op_namespace = OpNamespace(number);
             if reused.is_none() && since < turn && !in_flight(op_namespace) {
@@ -145,7 +142,7 @@ mod tests {
         let second = op_namespaces.lease(2, IDLE);
         assert_ne!(second.id(), op_namespace);
         drop(first);
-        // Not on the turn in which it is found to be free, and not with anything in flight.
+        // Not on the turn in which it is found to be free, and not with operations in flight.
         let third = op_namespaces.lease(3, IDLE);
         assert_ne!(third.id(), op_namespace);
         let fourth = op_namespaces.lease(4, |busy| busy == op_namespace);

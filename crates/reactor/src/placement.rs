@@ -1,9 +1,8 @@
-//! Placement of threads on cores, and their names.
+//! Pinning of threads to processors, and thread names.
 //!
-//! A core of ours is a thread that stays on one processor. Programs ask here which processors they
-//! may use ([`allowed_cores`]) and keep a thread on one of them ([`pin_to`]) or on some
-//! ([`pin_to_any`]); nothing here decides which. A container's limits count: a processor outside of
-//! the process's set is never used.
+//! A core is a thread pinned to one processor. Programs query the allowed processors
+//! ([`allowed_cores`]) and pin a thread to one ([`pin_to`]) or to several ([`pin_to_any`]); nothing
+//! here chooses them. Container limits apply: a processor outside the process's set is never used.
 
 use base::units::CoreId;
 use rustix::process::setpriority_process;
@@ -11,10 +10,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fmt::Write;
 use std::io;
 
-/// Bytes of a thread's name that the kernel keeps.
+/// Maximum bytes of a thread's name in the kernel.
 const NAME_BYTES_MAX: usize = 15;
 
-/// The reason for which a thread cannot be placed, with the remedy.
+/// Why a thread cannot be pinned, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// The process may not use that processor.
@@ -24,7 +23,7 @@ pub enum PlacementError {
         ranges(allowed)
     )]
     NotAllowed {
-        /// The core that was asked for.
+        /// The requested core.
         core: CoreId,
         /// The cores that the process may use.
         allowed: Vec<CoreId>,
@@ -32,20 +31,19 @@ pub enum PlacementError {
     /// The kernel refused for another reason.
     #[error("cannot {what}: {source}; run without placement, or allow it in the seccomp profile")]
     Kernel {
-        /// The attempt.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The processors that the calling thread may use, in ascending order.
+/// Returns the processors that the calling thread may use, in ascending order.
 ///
-/// Ask before pinning: a pinned thread, and those it starts, may use that processor only.
+/// Call it before pinning: a pinned thread, and threads it starts, may use that processor only.
 ///
-/// # Errors
-/// [`PlacementError::Kernel`] where the kernel does not tell, such as under a filter, or on a
-/// machine with more processors than 1,024.
+/// # Errors [`PlacementError::Kernel`] if the kernel refuses, for example under a seccomp filter,
+/// or on a machine with more than 1,024 processors.
 pub fn allowed_cores() -> Result<Vec<CoreId>, PlacementError> {
     let set = sched_getaffinity(None).map_err(|error| PlacementError::Kernel {
         what: "determine the available CPUs",
@@ -58,21 +56,20 @@ pub fn allowed_cores() -> Result<Vec<CoreId>, PlacementError> {
         .collect())
 }
 
-/// Keeps the calling thread on `core`.
+/// Pins the calling thread to `core`.
 ///
-/// # Errors
-/// [`PlacementError::NotAllowed`] where the thread may not run there; then it stays where it was.
+/// # Errors [`PlacementError::NotAllowed`] if the thread may not run there; it then keeps its
+/// placement.
 pub fn pin_to(core: CoreId) -> Result<(), PlacementError> {
     pin_to_any(&[core])
 }
 
-/// Keeps the calling thread, and those it starts from now on, on these cores.
+/// Pins the calling thread, and threads that it starts later, to these cores.
 ///
-/// # Errors
-/// [`PlacementError::NotAllowed`] where the thread may not run on one of them; then it stays
-/// where it was. [`PlacementError::Kernel`] where there are none.
+/// # Errors [`PlacementError::NotAllowed`] if the thread may not run on one of them; it then keeps
+/// its placement. [`PlacementError::Kernel`] if `cores` is empty.
 pub fn pin_to_any(cores: &[CoreId]) -> Result<(), PlacementError> {
-    // Asked first: the kernel would also let a thread leave the set that it was started with.
+    // Checked first, because the kernel would also let a thread leave its initial set.
     check_allowed(cores)?;
     let mut set = CpuSet::new();
     for core in cores {
@@ -87,7 +84,7 @@ pub fn pin_to_any(cores: &[CoreId]) -> Result<(), PlacementError> {
 /// Checks that the calling thread may run on all of these cores.
 ///
 /// # Errors
-/// [`PlacementError::NotAllowed`] with the first that it may not use.
+/// [`PlacementError::NotAllowed`] with the first disallowed core.
 pub fn check_allowed(cores: &[CoreId]) -> Result<(), PlacementError> {
     let allowed = allowed_cores()?;
     match cores.iter().find(|core| !allowed.contains(core)) {
@@ -96,11 +93,11 @@ pub fn check_allowed(cores: &[CoreId]) -> Result<(), PlacementError> {
     }
 }
 
-/// Sets the nice value of the calling thread, and of those that it starts from now on: 0 (as others)
-/// to 19 (after all others).
+/// Sets the nice value of the calling thread, and of threads that it starts later: 0 (normal) to 19
+/// (lowest priority).
 ///
-/// # Errors
-/// [`PlacementError::Kernel`] where the kernel refuses, as for a lower value than the thread has.
+/// # Errors [`PlacementError::Kernel`] if the kernel refuses, for example a value below the current
+/// one.
 pub fn set_nice(nice: u8) -> Result<(), PlacementError> {
     // On Linux this is the thread's, not the process's.
     setpriority_process(None, nice.into()).map_err(|error| PlacementError::Kernel {
@@ -109,11 +106,10 @@ pub fn set_nice(nice: u8) -> Result<(), PlacementError> {
     })
 }
 
-/// Names the calling thread for `top`, `perf` and debuggers; what is too long (more than 15 bytes)
-/// is cut off at the end, and everything from a NUL byte on.
+/// Names the calling thread for `top`, `perf` and debuggers. A name of more than 15 bytes is
+/// truncated, and so is everything from a NUL byte on.
 ///
-/// # Errors
-/// [`PlacementError::Kernel`] where the kernel refuses.
+/// # Errors [`PlacementError::Kernel`] if the kernel refuses.
 pub fn name_thread(name: &str) -> Result<(), PlacementError> {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {
@@ -127,7 +123,7 @@ pub fn name_thread(name: &str) -> Result<(), PlacementError> {
     })
 }
 
-/// A list of cores as people write it: `0-3,8`.
+/// Formats a list of cores, such as `0-3,8`.
 fn ranges(cores: &[CoreId]) -> String {
     let mut text = String::new();
     for run in cores.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
@@ -147,7 +143,7 @@ fn ranges(cores: &[CoreId]) -> String {
 mod tests {
     use super::*;
 
-    /// Runs `work` on a thread of its own, because a thread stays where it was put.
+    /// Runs `work` on a separate thread, because pinning is permanent.
     fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().expect("it does not panic")
     }
@@ -205,7 +201,7 @@ mod tests {
         assert_eq!(before, after);
         let choice = format!("use one of {}", ranges(&before));
         assert!(error.contains(&choice), "{error}");
-        // A thread that was confined is not let out.
+        // A confined thread cannot leave its set.
         let (first, last) = (before[0], before[before.len() - 1]);
         if first != last {
             let error = on_a_thread(move || {

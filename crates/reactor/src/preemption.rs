@@ -1,15 +1,16 @@
-//! Preemption: another thread had this one's processor.
+//! Preemption: whether another thread had this thread's processor.
 //!
-//! A thread that yielded and was away for long may have let another thread run, or a hypervisor may
-//! have run another machine. Only the kernel's count of switches tells which.
+//! A thread that was away for long after a yield may have let another thread run, or a hypervisor
+//! may have run another virtual machine. Only the kernel's count of context switches distinguishes
+//! these.
 #![allow(unsafe_code)] // `getrusage` for a single thread.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-/// Returns true if another thread had the calling one's processor since the last call. A switch
-/// between two times of interest counts for the later one: a thread with such a neighbour may have
-/// been preempted then, too.
+/// Returns true if another thread had the calling thread's processor since the last call. A switch
+/// between two intervals of interest counts for the later one: a thread on a shared processor may
+/// have been preempted in that one, too.
 pub(crate) fn was_preempted() -> bool {
     thread_local! {
         static SEEN: Cell<libc::c_long> = const { Cell::new(0) };
@@ -18,7 +19,7 @@ pub(crate) fn was_preempted() -> bool {
     SEEN.replace(switches) != switches
 }
 
-/// Returns how often the calling thread lost its processor to another although it wanted to run.
+/// Returns the number of involuntary context switches of the calling thread.
 fn switches() -> libc::c_long {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `rusage` there, and cannot refuse: the pointer is good and
@@ -47,7 +48,7 @@ mod tests {
             });
             placement::pin_to(core).expect("one of the set");
             was_preempted();
-            // Two that want one processor take turns, whichever the scheduler.
+            // Two threads on one processor alternate, whichever the scheduler.
             while !was_preempted() {
                 std::thread::yield_now();
             }

@@ -1,6 +1,6 @@
-//! Priorities of threads.
+//! Scheduling priorities of threads.
 //!
-//! A thread that carries `Latency` work runs at nice −20 if the process may have that. The callers
+//! A thread with `Latency` work runs at nice −20 if the process has the privilege. The callers
 //! decide which threads get it.
 #![allow(unsafe_code)] // `sched_setscheduler`, `setpriority` and `ioprio_get` for a single thread.
 
@@ -10,12 +10,12 @@ use std::{fmt, io};
 use switch::Class;
 
 base::named! {
-    /// The means by which a thread goes before others; the best first.
+    /// How a thread gets priority over others, best first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Privilege {
         /// Nice −20: a larger share of the processor than other threads.
         Nice = "nice",
-        /// No means: the process may not raise priorities.
+        /// None: the process may not raise priorities.
         Unprivileged = "unprivileged",
     }
 }
@@ -23,7 +23,7 @@ base::named! {
 /// The result of raising a thread's priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PriorityStatus {
-    /// The priority was not to be raised.
+    /// Raising the priority was not requested.
     #[default]
     Ordinary,
     /// The priority was raised.
@@ -33,7 +33,7 @@ pub enum PriorityStatus {
 }
 
 impl PriorityStatus {
-    /// Returns the means by which the thread goes before others.
+    /// Returns how the thread gets priority over others.
     #[must_use]
     pub const fn privilege(self) -> Privilege {
         match self {
@@ -42,8 +42,7 @@ impl PriorityStatus {
         }
     }
 
-    /// Returns the reason for which the priority was not raised although it should be, and the
-    /// remedy.
+    /// Returns why a requested priority was not raised, with the remedy; `None` otherwise.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         let Self::Refused(number) = self else {
@@ -66,7 +65,7 @@ impl fmt::Display for PriorityStatus {
     }
 }
 
-/// Gives the calling thread nice −20 if the process may; returns whether it may.
+/// Sets the calling thread to nice −20 if the process may; returns the result.
 pub fn raise_nice() -> PriorityStatus {
     // SAFETY: plain numbers; on Linux "process 0" is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
@@ -79,10 +78,10 @@ pub fn raise_nice() -> PriorityStatus {
     )
 }
 
-/// Lets the calling thread run only while no other thread wants its processor. Needs no privilege.
+/// Makes the calling thread run only while no other thread wants its processor. Requires no
+/// privilege.
 ///
-/// # Errors
-/// The kernel's, such as under a seccomp profile.
+/// # Errors The kernel's error, for example under a seccomp profile.
 pub fn yield_to_all() -> io::Result<()> {
     // SAFETY: a parameter of zeroes is valid; it has no pointers.
     let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -95,15 +94,15 @@ pub fn yield_to_all() -> io::Result<()> {
     }
 }
 
-/// Time for which an I/O priority is remembered: a change counts within this time, and the kernel
-/// is not asked for every request.
+/// Lifetime of a cached I/O priority: a change applies within this time, and the kernel is not
+/// queried for every request.
 const IO_CLASS_AGE: Nanos = Nanos::from_millis(10);
 
-/// Returns the class that the calling thread's I/O priority gives to its requests: real-time is
-/// `Latency`, and everything else `Throughput`. `[blk-switch §3, ionice]`
+/// Returns the class for the calling thread's I/O priority: real-time is `Latency`, everything else
+/// `Throughput`. `[blk-switch §3, ionice]`
 ///
-/// Remembered for the thread; the kernel is asked again when `now`, which must not run backwards,
-/// is 10 ms beyond the last time.
+/// Cached per thread; the kernel is queried again when `now`, which must not go backwards, is 10 ms
+/// after the last query.
 #[must_use]
 pub fn io_class(now: Time) -> Class {
     thread_local! {
@@ -119,17 +118,16 @@ pub fn io_class(now: Time) -> Class {
     })
 }
 
-/// `IOPRIO_WHO_PROCESS`: a thread by its number, 0 the calling one.
+/// `IOPRIO_WHO_PROCESS`: a thread by its identifier, 0 for the calling one.
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
-/// Returns the class that the I/O priority of a thread gives to its requests, by the thread's number
-/// in the process's own PID namespace; 0 is the calling thread. The default class for a thread that
-/// is gone.
+/// Returns the class for a thread's I/O priority. The thread identifier is in the process's own PID
+/// namespace; 0 is the calling thread. The default class for a thread that has ended.
 #[must_use]
 pub fn io_class_of(thread: u32) -> Class {
     // SAFETY: plain numbers; no memory is handed over.
     let value = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread) };
-    // Where the kernel does not tell (a seccomp profile), the default class applies.
+    // If the kernel refuses (a seccomp profile), the default class applies.
     u16::try_from(value).map_or(Class::DEFAULT, Class::from_io_priority)
 }
 
@@ -147,7 +145,7 @@ mod tests {
             let (idle, best_effort, real_time) = (3, 2, 1);
             assert_eq!(set(idle), 0, "no privilege is needed");
             assert_eq!(io_class(Time(5)), Class::Throughput);
-            // Only the privileged may ask for real time.
+            // Only privileged processes may set real-time.
             if set(real_time) == 0 {
                 let old = Time(5) + IO_CLASS_AGE;
                 assert_eq!(io_class(old - Nanos(1)), Class::Throughput);

@@ -1,8 +1,8 @@
-//! The content of one `sendmsg`: headers that were encoded here, and payload where it lies.
+//! The content of one `sendmsg`: headers encoded into the list, and payload by reference.
 //!
-//! A send list is filled by a connection, owned by the driver while it is being sent, and handed
-//! back when every byte of it is with the kernel; then it is cleared, and the memory of its payload
-//! goes back to where it came from. Nothing in it is allocated after construction.
+//! A connection fills a send list, the driver owns it while it is being sent, and returns it when
+//! the kernel has accepted every byte. Clearing it then frees the payload memory. Nothing is
+//! allocated after construction.
 
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS_MAX};
 use crate::memory::{IoSlice, Memory};
@@ -20,11 +20,11 @@ pub enum Segment {
         /// Length, in bytes.
         len: usize,
     },
-    /// Payload, where it lies.
+    /// Payload, by reference.
     Payload(IoSlice),
 }
 
-/// A scatter list with its own space for headers.
+/// A scatter list with its own header space.
 #[derive(Debug)]
 pub struct SendList {
     headers: Vec<u8>,
@@ -33,19 +33,19 @@ pub struct SendList {
     aside: Aside,
 }
 
-/// The end of a block of device memory; its beginning has been sent already.
+/// The rest of a block of device memory whose beginning has been sent.
 #[derive(Debug, Default)]
 struct Aside {
-    /// Start among the bytes of the list.
+    /// Offset in the list, in bytes.
     start: usize,
     bytes: Vec<u8>,
 }
 
-/// The largest logical block: what a reader must see whole.
+/// The largest logical block: the unit that a reader must see consistently.
 const BLOCK_BYTES: usize = 4096;
 
 impl SendList {
-    /// An empty list with room for `header_bytes` of headers and `segments` ranges.
+    /// Creates an empty list with room for `header_bytes` of headers and `segments` ranges.
     #[must_use]
     pub fn with_capacity(header_bytes: usize, segments: usize) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl SendList {
         }
     }
 
-    /// A list of the usual size ([`SEND_HEADER_BYTES`], [`SEND_SEGMENTS_MAX`]).
+    /// Creates a list of the default size ([`SEND_HEADER_BYTES`], [`SEND_SEGMENTS_MAX`]).
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(SEND_HEADER_BYTES, SEND_SEGMENTS_MAX)
@@ -69,10 +69,9 @@ impl SendList {
             && self.segments.len() + ranges <= self.segments.capacity()
     }
 
-    /// Appends header bytes; bytes that follow other header bytes share their range.
+    /// Appends header bytes; bytes directly after other header bytes share their range.
     ///
-    /// # Panics
-    /// If they do not fit: ask [`fits`](Self::fits) first.
+    /// # Panics If they do not fit: check [`fits`](Self::fits) first.
     pub fn push_header(&mut self, bytes: &[u8]) {
         assert!(
             self.fits(bytes.len(), 1),
@@ -91,10 +90,9 @@ impl SendList {
         }
     }
 
-    /// Appends payload, where it lies; an empty range is dropped.
+    /// Appends payload by reference; an empty range is dropped.
     ///
-    /// # Panics
-    /// If no range is left: ask [`fits`](Self::fits) first.
+    /// # Panics If no range is left: check [`fits`](Self::fits) first.
     pub fn push_payload(&mut self, payload: IoSlice) {
         if payload.is_empty() {
             return;
@@ -104,7 +102,7 @@ impl SendList {
         self.segments.push(Segment::Payload(payload));
     }
 
-    /// Bytes in the list.
+    /// Total bytes of the list.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -122,13 +120,13 @@ impl SendList {
         &self.segments
     }
 
-    /// The header space that [`Segment::Header`] refers to.
+    /// The header space to which [`Segment::Header`] refers.
     #[must_use]
     pub fn headers(&self) -> &[u8] {
         &self.headers
     }
 
-    /// Forgets everything; payload memory goes back to where it came from.
+    /// Clears the list and frees its payload memory.
     pub fn clear(&mut self) {
         self.headers.clear();
         self.segments.clear();
@@ -136,8 +134,8 @@ impl SendList {
         self.aside.bytes.clear();
     }
 
-    /// Sending stopped after `sent` bytes. If that is within a block of device memory, the rest of
-    /// the block is copied, so that it is of one age with what was sent of it.
+    /// Records that sending stopped after `sent` bytes. If that is within a block of device memory,
+    /// copies the rest of the block, so that it is consistent with the part already sent.
     pub fn set_aside(&mut self, sent: usize) {
         let mut start = 0;
         for segment in &self.segments {
@@ -169,7 +167,7 @@ impl SendList {
         (*start..start + bytes.len()).contains(&position)
     }
 
-    /// The bytes from `position` on that were set aside; empty where none were.
+    /// Returns the copied bytes at `position`; empty if there are none.
     pub(crate) fn aside(&self, position: usize) -> &[u8] {
         if self.covers(position) {
             &self.aside.bytes[position - self.aside.start..]
@@ -209,10 +207,10 @@ impl SendList {
     }
 }
 
-/// The send lists of one core that are not in use. Cloning gives another handle on the same pool.
+/// The unused send lists of one core. Cloning gives another handle on the same pool.
 ///
-/// The list that came back last is given out first. A core with many connections so fills and sends
-/// one list after the other from memory that the cache still has.
+/// The list returned last is taken first, so that a core with many connections fills and sends
+/// lists in memory that is still cached.
 #[derive(Clone, Debug, Default)]
 pub struct SendListPool {
     #[expect(
@@ -223,7 +221,8 @@ pub struct SendListPool {
 }
 
 impl SendListPool {
-    /// Returns an empty list, a new one where none is spare: its caller bounds how many are in use.
+    /// Returns an empty list, newly allocated if the pool is empty: the caller bounds the number in
+    /// use.
     #[inline]
     #[must_use]
     pub fn take(&self) -> Box<SendList> {
@@ -231,7 +230,7 @@ impl SendListPool {
         spare.unwrap_or_else(|| Box::new(SendList::new()))
     }
 
-    /// Takes a list back, with or without content.
+    /// Returns a list to the pool, with or without content.
     #[inline]
     pub fn give_back(&self, mut list: Box<SendList>) {
         list.clear();

@@ -1,11 +1,11 @@
-//! A thread that sleeps while it has nothing to do, as the threads that bring it work see it.
+//! The wake-up state of a thread that sleeps while idle, as used by the threads that send it work.
 
 use crate::driver::Wake;
 use base::WakeFlag;
 use std::sync::{Arc, OnceLock};
 
-/// The [wake flag](WakeFlag) of a thread, with the way to wake it. [`default`](Self::default) is
-/// the sleeper of a thread that does not exist yet.
+/// The [wake flag](WakeFlag) and waker of a thread. [`default`](Self::default) is for a thread that
+/// does not exist yet.
 #[derive(Debug, Default)]
 pub struct Sleeper {
     wake_flag: WakeFlag,
@@ -13,7 +13,7 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// The sleeper of the thread that `waker` wakes.
+    /// Creates the sleeper of the thread that `waker` wakes.
     #[must_use]
     pub fn new(waker: Arc<dyn Wake>) -> Self {
         Self {
@@ -22,12 +22,12 @@ impl Sleeper {
         }
     }
 
-    /// The thread exists now. Called once, by that thread.
+    /// Sets the waker of a newly created thread. Called once, by that thread.
     pub fn serve(&self, waker: Arc<dyn Wake>) {
         let _ = self.waker.set(waker);
     }
 
-    /// Wakes the thread, where that is needed: after work was put into a queue of it.
+    /// Wakes the thread if necessary, after work was queued for it.
     #[inline]
     pub fn ring(&self) {
         if self.wake_flag.is_needed() {
@@ -35,7 +35,7 @@ impl Sleeper {
         }
     }
 
-    /// Wakes the thread, whatever it does.
+    /// Wakes the thread unconditionally.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();

@@ -1,4 +1,4 @@
-//! A driver for tests: the kernel's, but for what a test does in its place.
+//! A driver for tests: the kernel's, with parts replaced by the test.
 
 use crate::uring::UringDriver;
 use crate::{
@@ -12,19 +12,19 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The parts of a driver that a test replaces. Those that it does not define are the kernel driver's.
+/// The parts of a driver that a test can replace; by default those of the kernel's driver.
 pub trait Replace {
-    /// Returns the time.
+    /// Returns the current time.
     fn now(&self, inner: &UringDriver) -> Time {
         inner.now()
     }
 
-    /// Takes an operation.
+    /// Accepts an operation.
     fn submit(&mut self, inner: &mut UringDriver, key: OpKey, op: Op) {
         inner.submit(key, op);
     }
 
-    /// Returns what has completed.
+    /// Returns completed operations.
     ///
     /// # Errors
     /// As [`Driver::reap`].
@@ -38,7 +38,7 @@ pub trait Replace {
     }
 }
 
-/// The kernel's driver, but for what `R` replaces.
+/// The kernel's driver with the parts in `R` replaced.
 #[derive(Debug)]
 pub struct PassThrough<R> {
     /// The kernel's driver.

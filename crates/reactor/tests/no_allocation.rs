@@ -1,4 +1,4 @@
-//! After the start, sending, receiving, file I/O and sleeping allocate nothing.
+//! After start, sending, receiving, file I/O and sleeping do not allocate.
 
 use base::{Nanos, Time};
 use reactor::uring::{Options, UringDriver};
@@ -12,7 +12,7 @@ const SENT: OpKey = OpKey::single(OpNamespace(0), 1);
 const RECEIVED: OpKey = OpKey::single(OpNamespace(0), 2);
 const FILE: OpKey = OpKey::single(OpNamespace(0), 3);
 
-/// A core's driver with both ends of a connection, and what one exchange needs.
+/// A core's driver with both ends of a connection, and the data of one exchange.
 struct Exchange {
     driver: UringDriver,
     near: SocketId,
@@ -69,7 +69,7 @@ impl Exchange {
         }
     }
 
-    /// Sends a header and a payload across, receives them, and writes a block to the file.
+    /// Sends a header and a payload, receives them, and writes a block to the file.
     fn once(&mut self, wait: Wait) {
         let mut list = self.list.take().expect("handed back");
         list.push_header(b"header");

@@ -1,4 +1,4 @@
-//! Rooms change hands only when nothing of their former owner is left.
+//! Operation namespaces change owners only when nothing of the former owner is left.
 
 #[cfg(test)]
 mod tests {
@@ -23,7 +23,8 @@ mod tests {
         completions
     }
 
-    /// Waits for a completion; the others stay in `kept`, for the far end of a connection is one.
+    /// Waits for a completion; keeps other completions in `kept`, because the far end of a
+    /// connection is one.
     fn until(
         driver: &mut UringDriver,
         kept: &mut Vec<Completion>,
@@ -70,7 +71,7 @@ mod tests {
             timeout,
         };
         driver.submit(OpKey::single(op_namespaces[1], 0), connect);
-        // A connect is with the ring: its namespace is taken although its lease is gone.
+        // A connect is in the ring: its namespace is taken although its lease was dropped.
         drop((accepts, connects));
         let before = driver.lease_op_namespace();
         assert!(!op_namespaces.contains(&before.id()));
@@ -85,7 +86,7 @@ mod tests {
         let receive = Op::Receive { socket, into: None };
         driver.submit(OpKey::single(op_namespaces[2], 0), receive);
         drop(receives);
-        // What has no operation is handed out again; what has one never is.
+        // A namespace without operations is reused; one with operations never is.
         let mut leases = Vec::new();
         for _ in 0..10 {
             kept.append(&mut turn(&mut driver));
@@ -98,7 +99,7 @@ mod tests {
                 .count()
         };
         assert_eq!(op_namespaces.map(reused), [0, 1, 0]);
-        // The end of the operations ends that.
+        // The end of the operations frees it.
         driver.close_listener(listener);
         driver.submit(OpKey::single(before.id(), 0), Op::Close { socket });
         until(&mut driver, &mut kept, |o| matches!(o, Outcome::Closed));
@@ -116,8 +117,8 @@ mod tests {
         assert_eq!(op_namespaces.map(reused), [1, 1, 1]);
     }
 
-    /// A driver that has one file operation in flight at once, and a pipe that is read by two: of the
-    /// second one the kernel does not know yet. Both end with the writer.
+    /// A driver with at most one file operation in flight, and a pipe with two outstanding reads:
+    /// the kernel does not have the second one yet. Both end with the writer.
     fn reading() -> (UringDriver, FileId, OpNamespaceLease, PipeWriter) {
         let options = Options {
             file_operations: 1,
@@ -183,7 +184,7 @@ mod tests {
         assert!(abandon(late).upgrade().is_none(), "it has waited");
     }
 
-    /// The driver received into memory that was used again.
+    /// The driver must not receive into memory that is in use again.
     #[test]
     fn nothing_is_received_into_memory_once_its_guard_is_let_go() {
         let mut driver = driver();
@@ -210,7 +211,7 @@ mod tests {
         let guard = abandon(lease);
         kept.append(&mut turn(&mut driver));
         assert!(guard.upgrade().is_none());
-        // The connection may be closed already.
+        // The connection may already be closed.
         let _ = peer.write_all(&[7; 4096]);
         until(&mut driver, &mut kept, |o| {
             matches!(o, Outcome::Closed | Outcome::Received(_))
@@ -221,7 +222,7 @@ mod tests {
         driver.close_listener(listener);
     }
 
-    /// Wakes a driver when it is dropped.
+    /// Wakes a driver when dropped.
     #[derive(Debug)]
     struct Wakes(Arc<dyn Wake>);
 

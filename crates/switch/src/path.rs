@@ -334,7 +334,6 @@ pub enum QueueStep {
 ///
 /// One per queue, under the queue's lock. Invariant: a due request never waits without a runner,
 /// and there is at most one runner.
-/// the queue and it is due; have two run it at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
     kind: QueueKind,

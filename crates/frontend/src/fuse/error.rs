@@ -29,7 +29,7 @@ pub enum FuseError {
          it: fusermount3 -u {0}"
     )]
     AlreadyMounted(PathBuf),
-    /// The process that served the mount point is gone, and its mount is left.
+    /// The process that served the mount point has ended, and its mount remains.
     #[error("{0} has a stale FUSE mount of a process that ended; remove it: fusermount3 -u {0}")]
     Stale(PathBuf),
     /// The kernel's interface cannot be opened.

@@ -452,7 +452,7 @@ fn a_front_end_that_is_silent_or_deaf_does_not_keep_a_server_from_its_end() {
     let short = [FrontendReq::SET_FEATURES as u32, 1, 8]
         .map(u32::to_le_bytes)
         .concat();
-    // Part of a header, a header without its payload, and questions of which no answer is read.
+    // Part of a header, a header without its payload, and requests whose replies are not read.
     for (message, count) in [(&part[..], 1), (&short, 1), (&whole, 100_000)] {
         let server = serve(&ram(), &options());
         let mut front_end = UnixStream::connect(server.socket()).unwrap();

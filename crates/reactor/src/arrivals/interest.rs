@@ -1,4 +1,4 @@
-//! The part of a socket that the decisions about arrivals need.
+//! The state of a socket that the decisions about arrivals need.
 
 use super::line::ArrivalQueue;
 use base::Time;
@@ -9,42 +9,42 @@ use switch::Class;
 pub enum Wanted {
     /// No receive is outstanding.
     Nothing,
-    /// Whatever comes.
+    /// Any data.
     Anything,
-    /// The rest of a payload, to where it belongs.
+    /// The rest of a payload, into its destination.
     Payload,
 }
 
-/// The part of a socket that the decisions need.
+/// The state of a socket that the decisions need.
 #[derive(Debug)]
 pub struct Interest {
     /// The receive that is outstanding.
     pub wanted: Wanted,
-    /// Class of what arrives.
+    /// Class of its arrivals.
     pub class: Class,
-    /// Data came lately: the socket is read directly on every turn.
+    /// Data arrived recently: the socket is read directly on every turn.
     pub hot: bool,
     /// Time at which it became hot.
     pub(super) hot_since: Time,
     pub(super) last_arrival: Time,
-    /// The last two arrivals were no further apart than a silent socket stays hot.
+    /// The last two arrivals were at most [`HOT_WINDOW`](super::HOT_WINDOW) apart.
     pub(super) recurs: bool,
-    /// The last receive brought much at once.
+    /// The last receive was bulk.
     pub(super) bulk: bool,
-    /// Time of the last receive that left nothing behind.
+    /// Time of the last receive that emptied the socket.
     pub(super) drained: Time,
-    /// Something arrived, and others were before it.
+    /// Data arrived, and the socket waits in line.
     pub in_line: bool,
-    /// Bytes that one receive takes at most; `usize::MAX` without a quantum.
+    /// Maximum bytes of one receive; `usize::MAX` without a quantum.
     pub(super) quantum: usize,
-    /// The last receive took its quantum, so more may have arrived.
+    /// The last receive was cut by its quantum, so more data may be there.
     pub(super) cut: bool,
-    /// The socket closes: nothing is received any more.
+    /// The socket is closing: nothing more is received.
     pub closing: bool,
 }
 
 impl Interest {
-    /// Makes the state of a socket that was adopted at `now`, on which nothing is received yet.
+    /// Creates the state of a socket adopted at `now`, without an outstanding receive.
     #[must_use]
     pub const fn new(now: Time) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Interest {
         }
     }
 
-    /// Returns true if what arrives must not wait for what arrives on others.
+    /// Returns true if its arrivals must not wait for those of other sockets.
     #[must_use]
     pub const fn is_urgent(&self) -> bool {
         !self.class.properties().may_wait
@@ -73,7 +73,7 @@ impl Interest {
         self.wanted != Wanted::Nothing
     }
 
-    /// The queue in which the socket waits for its turn.
+    /// The queue in which the socket waits.
     pub(super) const fn queue(&self) -> ArrivalQueue {
         if self.is_urgent() {
             ArrivalQueue::Urgent

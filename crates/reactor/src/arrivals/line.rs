@@ -1,4 +1,4 @@
-//! The line of sockets on which something arrived, and that wait for their turn.
+//! The line of sockets with arrivals that wait for their turn.
 
 use base::SlabKey;
 use std::collections::VecDeque;
@@ -6,25 +6,25 @@ use std::collections::VecDeque;
 /// The queues of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArrivalQueue {
-    /// Sockets with arrivals that go before those of others.
+    /// Sockets with urgent arrivals.
     Urgent,
     /// Sockets without a quantum.
     Others,
-    /// Sockets with a quantum, of which a turn serves one.
+    /// Sockets with a quantum, one of which is served per turn.
     Bounded,
 }
 
-/// Sockets on which something arrived, and that a turn did not serve, in order of arrival.
+/// Sockets with arrivals that a turn did not serve, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Sockets with arrivals that go before those of others.
+    /// Sockets with urgent arrivals.
     pub(super) urgent: VecDeque<SlabKey>,
     pub(super) others: VecDeque<SlabKey>,
     pub(super) bounded: VecDeque<SlabKey>,
 }
 
 impl Line {
-    /// A line that a core's `sockets` stand in without an allocation.
+    /// Creates a line that holds all `sockets` of a core without allocation.
     pub(super) fn with_capacity(sockets: usize) -> Self {
         Self {
             urgent: VecDeque::with_capacity(sockets),
@@ -45,8 +45,7 @@ impl Line {
         self.unbounded_is_empty() && self.bounded.is_empty()
     }
 
-    /// Returns true if no socket waits that could have been served on an earlier turn, had there
-    /// been a buffer.
+    /// Returns true if no socket waits only because a buffer was missing.
     pub(super) fn unbounded_is_empty(&self) -> bool {
         self.urgent.is_empty() && self.others.is_empty()
     }

@@ -1,19 +1,19 @@
-//! The decisions against a kernel that is a model, by seed, with a slow and obvious account of the
-//! sockets that wait, and since when.
+//! The decisions with a model kernel, by seed, compared with a slow and obvious record of the
+//! waiting sockets.
 //!
-//! Bytes arrive on sockets at any time; the ring tells of watched ones in the order in which they
-//! became readable; the owner gives receive buffers back at once or later, asks for more or does
-//! not, and closes sockets. After every turn the account says what may not be.
+//! Data arrives at any time. The ring reports watched sockets in the order in which they became
+//! readable. The owner frees receive buffers at once or later, submits further receives or not, and
+//! closes sockets. The record checks the invariants after every turn.
 
 use super::*;
 use crate::limits::{RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
 use base::{Prng, Slab};
 
-/// Times that another socket is served, at most, while one that was readable before it waits: what
-/// the ring tells of is served on turns on which the hot ones are not looked at, too.
+/// Maximum times that another socket is served while one that was readable earlier waits: sockets
+/// reported by the ring are also served on turns that do not check the hot ones.
 const PASSED_MAX: u32 = UNSEEN_TURNS_MAX + 2;
 
-/// Turns without anything to do, at most, until the core sleeps.
+/// Maximum idle turns before the core sleeps.
 const AWAKE_MAX: u32 = UNSEEN_TURNS_MAX + 2;
 
 #[derive(Debug)]
@@ -23,15 +23,15 @@ struct ModelSocket {
     arrived: usize,
     /// The peer has closed the connection.
     ended: bool,
-    /// The ring tells when something arrives.
+    /// The ring reports the next arrival.
     watched: bool,
-    /// Since which step it is readable, with an outstanding receive.
+    /// Step since which it is readable with an outstanding receive.
     waits_since: Option<u64>,
-    /// Since which step it is readable.
+    /// Step since which it is readable.
     readable_since: Option<u64>,
-    /// Times that each other socket was served meanwhile, by the number in its key.
+    /// Times that each other socket was served meanwhile, by the index in its key.
     passed: Vec<u32>,
-    /// Bytes of the send under way, and how many of them the socket takes for now.
+    /// Bytes of the outstanding send, and how many of them the socket accepts for now.
     sending: usize,
     room: usize,
 }
@@ -45,24 +45,24 @@ impl ModelSocket {
         self.is_readable() && self.interest.receives()
     }
 
-    /// Returns true if a send is under way that the socket takes more of.
+    /// Returns true if a send is outstanding of which the socket accepts more.
     fn sends(&self) -> bool {
         self.sending > 0 && self.room > 0
     }
 }
 
-/// Everything that is not decided here.
+/// Everything except the decisions.
 #[derive(Debug)]
 struct Model {
     sockets: Slab<ModelSocket>,
     free_buffers: usize,
     now: Time,
     step: u64,
-    /// Those that were served since the owner looked last.
+    /// Sockets served since the owner's last step.
     served: Vec<SlabKey>,
-    /// Receives that were tried in this turn.
+    /// Number of receives attempted in this turn.
     tried: usize,
-    /// Receives and sends on sockets with a quantum in this turn.
+    /// Number of receives and sends on sockets with a quantum in this turn.
     bounded: usize,
 }
 
@@ -168,7 +168,8 @@ impl Model {
         }
     }
 
-    /// A socket is served: those of its queue that wait for longer were passed once more.
+    /// Records that a socket is served: those in its queue that have waited longer were passed once
+    /// more.
     fn passes(&mut self, key: SlabKey, queue: ArrivalQueue, since: u64) {
         let now = self.now;
         for (_, other) in self.sockets.iter_mut() {
@@ -186,7 +187,7 @@ impl Model {
         }
     }
 
-    /// Notes since when sockets wait.
+    /// Records since when sockets wait.
     fn note(&mut self) {
         self.step += 1;
         for (_, socket) in self.sockets.iter_mut() {
@@ -209,20 +210,20 @@ struct Play {
     model: Model,
     prng: Prng,
     keys: Vec<SlabKey>,
-    /// Those on which the owner does not receive now, though it has them open.
+    /// Open sockets without a receive from the owner at present.
     lazy: Vec<SlabKey>,
-    /// In how many of ten cases the owner keeps a buffer, does not ask for more, has something
-    /// completed already, and much arrives.
+    /// Probabilities in tenths that the owner keeps a buffer, submits no further receive, already
+    /// has a completion, and that much data arrives.
     keeps: u64,
     rests: u64,
     completes: u64,
     bulk: u64,
-    /// In how many of ten cases a socket's quantum changes when the owner asks for more.
+    /// Probability in tenths that a socket's quantum changes when the owner submits a receive.
     quanta: u64,
-    /// Turns since the core slept, once nothing arrives any more.
+    /// Turns since the core last slept, once nothing more arrives.
     awake: u32,
     sleeps: u32,
-    /// Nothing new is sent.
+    /// No new sends.
     quiet: bool,
 }
 
@@ -265,7 +266,7 @@ impl Play {
         self.keys.get(at).copied()
     }
 
-    /// Something arrives here and there.
+    /// Lets data arrive on random sockets.
     fn arrive(&mut self, most: u64) {
         for _ in 0..self.prng.below(most + 1) {
             let Some(key) = self.random_key() else { return };
@@ -282,7 +283,7 @@ impl Play {
         }
     }
 
-    /// The owner takes what was received, gives buffers back, asks for more, closes.
+    /// The owner processes received data, frees buffers, submits receives, closes.
     fn own(&mut self) {
         while self.model.free_buffers < RECEIVE_BUFFERS && !self.prng.chance(self.keeps, 10) {
             self.model.free_buffers += 1;
@@ -327,7 +328,7 @@ impl Play {
         }
     }
 
-    /// The owner submits a send here and there, and sockets that were full take more.
+    /// The owner submits random sends, and full sockets accept more.
     fn send(&mut self) {
         for index in 0..self.keys.len() {
             let key = self.keys[index];
@@ -353,7 +354,7 @@ impl Play {
         }
     }
 
-    /// A socket gets a quantum, another one, or none. Where it waits, it waits anew.
+    /// Sets or removes a socket's quantum. A waiting socket starts waiting anew.
     fn change_quantum(&mut self, key: SlabKey) {
         let quantum =
             [usize::MAX, 1152, 65_536][usize::try_from(self.prng.below(3)).expect("three")];
@@ -368,7 +369,7 @@ impl Play {
         }
     }
 
-    /// The ring tells of watched sockets, in the order in which they became readable.
+    /// The ring reports watched sockets in the order in which they became readable.
     fn tell(&mut self) -> bool {
         let told = |socket: &ModelSocket| socket.watched && socket.is_readable();
         let sockets = self.model.sockets.iter();
@@ -385,10 +386,10 @@ impl Play {
         any
     }
 
-    /// Nothing that has arrived is forgotten while the core sleeps, and whatever arrives wakes it.
+    /// Checks that no arrival is missed while the core sleeps, and every arrival wakes it.
     fn check_sleep(&self) {
         for (key, socket) in self.model.sockets.iter() {
-            // The owner of the buffers gives them back on this very core.
+            // The buffers' owner frees them on this same core.
             let waits_for_buffer = socket.interest.in_line && self.model.free_buffers == 0;
             assert!(
                 !socket.interest.receives() || socket.watched || waits_for_buffer,
@@ -401,7 +402,8 @@ impl Play {
         }
     }
 
-    /// Each socket that is waited for has its one place, and the accounts are right.
+    /// Checks that each socket with an outstanding receive is in exactly one place, and the
+    /// counters are right.
     fn check_places(&self) {
         assert!(self.arrivals.hot.len() <= HOT_SOCKETS_MAX);
         let line = &self.arrivals.line;
@@ -441,7 +443,7 @@ impl Play {
         let line = &self.arrivals.line;
         let lines = [&line.urgent, &line.others, &line.bounded]
             .map(|line| Vec::from_iter(line.iter().copied()));
-        // A socket is tried from the line and from among the hot ones, and never again.
+        // A socket is tried once in the line and once among the hot ones.
         let most = self.model.sockets.len() + self.arrivals.hot.len();
         let passed = self.arrivals.paced.was_passed() || self.arrivals.prioritises(now);
         let next = self.arrivals.turn(wait, now, completed, &mut self.model);
@@ -474,7 +476,7 @@ impl Play {
                 self.check_sleep();
                 (self.awake, self.sleeps) = (0, self.sleeps + 1);
                 let mut woken = self.tell();
-                // A sleeping core is woken by the next arrival, or by the time.
+                // The next arrival or the deadline wakes a sleeping core.
                 while !quiet && !woken && self.prng.chance(3, 4) {
                     self.arrive(1);
                     self.model.now = self.model.now + Nanos(self.prng.below(300_000));
@@ -488,7 +490,7 @@ impl Play {
         self.model.now = self.model.now + Nanos(500 + self.prng.below(3_000));
     }
 
-    /// Whether anything is left that a receive waits for.
+    /// Returns true if no receive has data left to wait for.
     fn is_done(&self) -> bool {
         let mut sockets = self.model.sockets.iter();
         !sockets.any(|(_, socket)| socket.waits() || socket.sending > 0)
@@ -503,7 +505,7 @@ fn play(seed: u64) {
         play.arrive(if many { 40 } else { 2 });
         play.turn(false);
     }
-    // Nothing arrives any more: all that has is served, and then the core sleeps.
+    // Nothing more arrives: everything is served, and then the core sleeps.
     (play.keeps, play.rests, play.quiet) = (0, 0, true);
     play.own();
     let mut left = 10_000;
@@ -515,7 +517,7 @@ fn play(seed: u64) {
     play.awake = 0;
     let slept = play.sleeps;
     while play.sleeps == slept {
-        // A silent socket is hot for a while, which keeps no core awake.
+        // A silent socket stays hot for a while, which must not keep the core awake.
         assert!(play.awake <= AWAKE_MAX, "awake for nothing");
         play.turn(true);
     }
@@ -529,8 +531,8 @@ fn no_readable_socket_is_forgotten_starves_or_is_passed_again_and_again() {
     }
 }
 
-/// Where urgent arrivals are near, each round over the others began two places further: of two that
-/// always had something, one was served on every turn and the other never.
+/// Urgent rounds must not move the start of the rounds over the other sockets: of two always
+/// readable sockets, one would be served on every turn and the other never.
 #[test]
 fn hot_sockets_take_turns_where_urgent_arrivals_are_near() {
     let mut model = Model::new(3);
@@ -564,8 +566,8 @@ fn hot_sockets_take_turns_where_urgent_arrivals_are_near() {
     assert_eq!(served, [0, turns / 2, turns / 2]);
 }
 
-/// Without priorities a hot socket of the class `Latency` was neither read nor put in line while
-/// sockets of the other class stood in theirs: it waited until it was not hot any more.
+/// Without priorities, a hot `Latency` socket must be read or put in line while sockets of the
+/// other class wait in line, not only after it has cooled down.
 #[test]
 fn without_priorities_a_hot_socket_of_either_class_stands_in_line() {
     for hot in Class::ALL {
@@ -604,7 +606,7 @@ fn without_priorities_a_hot_socket_of_either_class_stands_in_line() {
         let (mut served, turns) = (0, 170);
         for turn in 0..turns {
             receive(&mut arrivals, &mut model, first);
-            // The first socket is hot before the others come.
+            // The first socket becomes hot before the others arrive.
             for &key in others.iter().filter(|_| turn >= 10) {
                 receive(&mut arrivals, &mut model, key);
             }
@@ -614,13 +616,13 @@ fn without_priorities_a_hot_socket_of_either_class_stands_in_line() {
             served += usize::from(turn >= 10 && received.contains(&first));
             model.now = model.now + Nanos::from_micros(1);
         }
-        // A turn serves eight of the sockets in their order, and the ring tells of others.
+        // A turn serves eight sockets in order, and the ring reports further ones.
         assert!(served >= (turns - 10) / 20, "{hot:?}: {served} of {turns}");
     }
 }
 
-/// While one socket with a quantum had something to send, no other one was received from: a host
-/// that was slow to take its answers kept the requests of all others out.
+/// While a socket with a quantum is sending, others must still be received from: a host that
+/// receives its responses slowly must not lock out all other hosts' requests.
 #[test]
 fn sockets_with_a_quantum_are_received_from_while_others_send() {
     for case in 0..8_u32 {
@@ -674,8 +676,8 @@ fn sockets_with_a_quantum_are_received_from_while_others_send() {
         }
         let sent = usize::MAX - model.sockets.get_mut(sender).expect("open").sending;
         let sends = sent / crate::limits::BOUNDED_SEND_BYTES;
-        // Every second turn passes by such sockets or closes another one. Of three others one
-        // receives, and where urgent arrivals are near, every second one of these is for `other`.
+        // Every second turn skips such sockets or closes one. Of three others one receives, and
+        // with urgent arrivals active, every second one of these is for `other`.
         assert!(served >= turns / 16, "{served} of {turns}");
         assert!(sends >= turns / 8, "{sends} of {turns}");
     }

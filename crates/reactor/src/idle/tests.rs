@@ -1,12 +1,11 @@
-//! Exchanges that the policy is told of: on two processors and on one, beside other threads, and at
-//! random.
+//! Simulated exchanges: on two processors and on one, alongside other threads, and random ones.
 
 use super::*;
 
 const US: u64 = 1_000;
 
-/// Plays stretches of idleness that end after `gap` when the core polls, and after `woken`
-/// when it sleeps. Returns how many of the last `count` were polled until they ended.
+/// Runs stretches of idleness that end after `gap` if the core polls, and after `woken` if it
+/// sleeps. Returns how many of the last `count` were polled until they ended.
 fn rewarded(policy: &mut IdlePolicy, gap: u64, woken: u64, count: u32) -> u32 {
     let mut rewarded = 0;
     let mut now = Time(0);
@@ -59,8 +58,8 @@ fn gives_up_where_the_peer_needs_this_very_processor_and_rarely_tries_again() {
 
 #[test]
 fn finds_out_when_polling_begins_to_pay() {
-    // An exchange of two awake cores, and one at 5,000 requests a second, where two wake-ups
-    // take longer than the time between two of them.
+    // An exchange of two awake cores, and one with 5,000 requests per second, where two wake-ups
+    // take longer than the interval between requests.
     for (gap, woken) in [(20 * US, 60 * US), (180 * US, 400 * US)] {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         rewarded(&mut policy, u64::MAX, woken, 1_000);
@@ -106,13 +105,13 @@ fn a_busy_core_gives_way_now_and_then_and_less_to_who_keeps_the_processor() {
         }
         ways
     };
-    // 50 us of work, then as much for the others.
+    // 50 µs of work, then 50 µs for the other threads.
     assert_eq!(ways(50 * US, 100_000 * US), 1_000);
     // 50 ms of work, then 3 ms for the thread that keeps the processor.
     assert!(ways(3_000 * US, 1_000_000 * US) <= 18);
 }
 
-/// Requests at 5,000 a second, where a wake-up costs as much as the time between two of them.
+/// 5,000 requests per second, where a wake-up costs as much as the interval between requests.
 #[test]
 fn polls_where_work_comes_within_two_wake_ups() {
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
@@ -133,8 +132,8 @@ fn a_slow_exchange_is_no_reason_to_poll() {
     assert!(polled <= 10_000 / 512 + 1, "{polled}");
 }
 
-/// The other end shares the processor, and yielding lets it run only after `after`. Returns
-/// how many of `count` stretches were polled.
+/// The other end shares the processor, and runs only after yields for `after`. Returns how many of
+/// `count` stretches were polled.
 fn on_one_processor(policy: &mut IdlePolicy, after: u64, count: u32) -> u32 {
     let mut polled = 0;
     for _ in 0..count {
@@ -156,7 +155,7 @@ fn on_one_processor(policy: &mut IdlePolicy, after: u64, count: u32) -> u32 {
 fn gives_up_where_giving_way_does_not_let_the_other_end_run() {
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
     assert!(on_one_processor(&mut policy, 190 * US, 1_000) <= CONFIDENCE_MAX + 2);
-    // A thread of lower priority has the processor only after some 50 µs of yields.
+    // A thread of lower priority gets the processor only after about 50 µs of yields.
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
     assert!(on_one_processor(&mut policy, 40 * US, 1_000) <= CONFIDENCE_MAX + 2);
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
@@ -166,7 +165,7 @@ fn gives_up_where_giving_way_does_not_let_the_other_end_run() {
 #[test]
 fn what_a_sleeper_would_have_found_as_well_rewards_no_poll() {
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
-    // Two polls in vain for each first look that finds something.
+    // Two unrewarded polls for each first check that finds something.
     let mut polled = 0;
     for _ in 0..100 {
         for _ in 0..2 {
@@ -180,8 +179,8 @@ fn what_a_sleeper_would_have_found_as_well_rewards_no_poll() {
     assert!(polled <= CONFIDENCE_MAX, "{polled}");
 }
 
-/// Polls `count` times; each time another thread has the processor for `kept` before the reward
-/// is there. Returns how many stretches were polled.
+/// Polls `count` times; each time another thread has the processor for `kept` before the reward.
+/// Returns how many stretches were polled.
 fn beside(policy: &mut IdlePolicy, kept: u64, count: u64) -> u64 {
     let mut polled = 0;
     for _ in 0..count {
@@ -207,7 +206,7 @@ fn goes_on_where_others_need_the_processor_for_moments() {
 fn gives_up_where_somebody_keeps_the_processor() {
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
     assert!(beside(&mut policy, 3_000 * US, 1_000) <= 4);
-    // An occasional one does not matter.
+    // An occasional interruption does not matter.
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
     for _ in 0..1_000 {
         assert_eq!(beside(&mut policy, 3_000 * US, 1), 1);
@@ -219,7 +218,7 @@ fn gives_up_where_somebody_keeps_the_processor() {
 fn spare_time_is_polled_until_another_thread_wants_the_processor() {
     let mut policy = IdlePolicy::new(PollPolicy::Spare);
     assert_eq!(rewarded(&mut policy, 10 * US, 60 * US, 1_000), 1_000);
-    // An interrupt that takes the processor is no thread.
+    // An interrupt that takes the processor is not a thread.
     assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
     policy.observe(Time(US), Wait::No, false);
     policy.yielded(Time(US), Time(9 * US), || false);
@@ -229,7 +228,7 @@ fn spare_time_is_polled_until_another_thread_wants_the_processor() {
     assert_eq!(policy.decide(Time(14 * US), Time::NEVER), asleep);
     policy.observe(Time(40 * US), asleep, true);
     assert!(beside(&mut policy, 5 * US, 1_000) <= CONFIDENCE_MAX.into());
-    // It tries again, now and then.
+    // It tries again occasionally.
     rewarded(&mut policy, 10 * US, 60 * US, 600);
     assert_eq!(rewarded(&mut policy, 10 * US, 60 * US, 100), 100);
 }
@@ -257,7 +256,7 @@ fn a_processor_that_the_hypervisor_took_teaches_nothing() {
 
 #[test]
 fn two_ends_that_sleep_find_each_other() {
-    // The first to try is rewarded late, since its peer still has to be woken; it goes on.
+    // The first end to try is rewarded late, because its peer must still be woken; it continues.
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
     rewarded(&mut policy, u64::MAX, 60 * US, 700);
     assert!(rewarded(&mut policy, 70 * US, 60 * US, 600) > 50);
@@ -274,8 +273,8 @@ fn a_core_without_traffic_sleeps_until_its_deadline() {
     assert_eq!(policy.decide(deadline, deadline), Wait::No);
 }
 
-/// A thread that asks at a rate slept through its own requests: the poll that began when the
-/// one before was answered was long over.
+/// An open-loop thread must not sleep through its own requests: the poll that began with the
+/// previous completion has long ended.
 #[test]
 fn what_follows_a_deadline_is_polled_for_anew() {
     let mut policy = IdlePolicy::new(PollPolicy::Auto);
@@ -328,8 +327,8 @@ fn policies() -> impl Strategy<Value = PollPolicy> {
 }
 
 proptest! {
-    /// In every case: no sleep lasts beyond a deadline or begins when it has passed, a stretch
-    /// of idleness is polled for a bounded time, and after that the policy sleeps until work.
+    /// In every case: no sleep extends beyond a deadline or begins after it, a stretch of idleness
+    /// is polled for a bounded time, and then the policy sleeps until work arrives.
     #[test]
     fn sleeps_end_at_the_deadline_and_polls_end(
         policy in policies(),

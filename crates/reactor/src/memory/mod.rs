@@ -1,9 +1,9 @@
 //! Memory that the kernel may read or write while an operation is in flight.
 //!
 //! Two kinds, both owned by the operation that uses them, so that no operation can outlive its
-//! memory: a [`Buffer`] belongs to one owner and goes back to its core's [`BufferPool`] when it is
-//! dropped; a [`Region`] is a device's own memory, shared by every core that serves the device.
-//! [`IoSlice`] names a range of either. This is one of the rooms where `unsafe` is allowed.
+//! memory. A [`Buffer`] has one owner and returns to its core's [`BufferPool`] when dropped. A
+//! [`Region`] is a device's own memory, shared by every core that serves the device. An [`IoSlice`]
+//! is a range of either. `unsafe` is allowed in this module.
 
 mod pool;
 mod prefetch;
@@ -15,7 +15,7 @@ pub use prefetch::prefetch;
 pub use region::{Region, RegionError, RegionHandle, UnorderedStores};
 pub use shared::SharedBuffer;
 
-/// A range of memory that takes part in an operation, with its owner.
+/// A range of memory used by an operation, with its owner.
 #[derive(Debug)]
 pub struct IoSlice {
     memory: Memory,
@@ -28,26 +28,25 @@ pub struct IoSlice {
 pub enum Memory {
     /// A buffer of this core's pool, owned by the slice.
     Buffer(Buffer),
-    /// A buffer of this core's pool with several owners, which only read it.
+    /// A buffer of this core's pool with several owners, all read-only.
     Shared(SharedBuffer),
     /// A device's memory, kept alive by the slice.
     Region(RegionHandle),
 }
 
 impl IoSlice {
-    /// The first `len` bytes of `buffer`.
+    /// Creates a slice of the first `len` bytes of `buffer`.
     ///
-    /// # Panics
-    /// If the buffer is shorter than that.
+    /// # Panics If the buffer is shorter.
     #[must_use]
     pub fn from_buffer(buffer: Buffer, len: usize) -> Self {
         Self::new(Memory::Buffer(buffer), 0, len)
     }
 
-    /// `len` bytes of `memory` from `offset` on.
+    /// Creates a slice of `len` bytes of `memory` at `offset`.
     ///
-    /// # Panics
-    /// If the range does not lie within the memory: the caller checked it against the geometry.
+    /// # Panics If the range is not within the memory: the caller has checked it against the
+    /// geometry.
     #[must_use]
     pub fn new(memory: Memory, offset: usize, len: usize) -> Self {
         let size = match &memory {
@@ -84,9 +83,9 @@ impl IoSlice {
         self.offset
     }
 
-    /// Returns the same range, of which [`duplicate`](Self::duplicate) can make more. Its bytes
-    /// cannot change until it is [exclusive](Self::into_exclusive) again. A device's memory is
-    /// always shared and stays as it is.
+    /// Returns the same range as shared memory, which [`duplicate`](Self::duplicate) can copy. Its
+    /// bytes cannot change until it is [exclusive](Self::into_exclusive) again. A device's memory
+    /// is always shared and stays as it is.
     #[must_use]
     pub fn into_shared(self) -> Self {
         let memory = match self.memory {
@@ -96,10 +95,9 @@ impl IoSlice {
         Self { memory, ..self }
     }
 
-    /// The same range with one owner; a device's memory stays as it is.
+    /// Returns the same range with a single owner; a device's memory stays as it is.
     ///
-    /// # Errors
-    /// The slice itself, while another slice shares its buffer.
+    /// # Errors The slice itself, while another slice shares its buffer.
     pub fn into_exclusive(self) -> Result<Self, Self> {
         let Self {
             memory,
@@ -121,11 +119,10 @@ impl IoSlice {
         if alone { Ok(slice) } else { Err(slice) }
     }
 
-    /// Makes another slice: `len` bytes from `at` on, where the memory is shared; `None` where this
-    /// slice is its buffer's only owner.
+    /// Creates another slice of `len` bytes at `at` if the memory is shared; `None` if this slice
+    /// is its buffer's only owner.
     ///
-    /// # Panics
-    /// If the range is shorter than that.
+    /// # Panics If the range is shorter.
     #[must_use]
     pub fn duplicate(&self, at: usize, len: usize) -> Option<Self> {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len));
@@ -146,16 +143,15 @@ impl IoSlice {
         &self.memory
     }
 
-    /// Gives the memory back.
+    /// Returns the memory.
     #[must_use]
     pub fn into_memory(self) -> Memory {
         self.memory
     }
 
-    /// Copies `bytes` into the range from `at` on.
+    /// Copies `bytes` into the range at `at`.
     ///
-    /// # Panics
-    /// If they do not fit, or while the buffer is shared.
+    /// # Panics If they do not fit, or while the buffer is shared.
     pub fn copy_in(&mut self, at: usize, bytes: &[u8]) {
         assert!(
             at.checked_add(bytes.len())
@@ -170,20 +166,18 @@ impl IoSlice {
         }
     }
 
-    /// Drops the first `bytes` bytes of the range: what was received or written already.
+    /// Drops the first `bytes` bytes of the range, which have been transferred.
     ///
-    /// # Panics
-    /// If the range is shorter than that.
+    /// # Panics If the range is shorter.
     pub fn advance(&mut self, bytes: usize) {
         assert!(bytes <= self.len);
         self.offset += bytes;
         self.len -= bytes;
     }
 
-    /// Copies `out.len()` bytes of the range from `at` on.
+    /// Copies `out.len()` bytes out of the range at `at`.
     ///
-    /// # Panics
-    /// If the range is shorter than that.
+    /// # Panics If the range is shorter.
     pub fn copy_out(&self, at: usize, out: &mut [u8]) {
         assert!(at.checked_add(out.len()).is_some_and(|end| end <= self.len));
         match &self.memory {
@@ -197,7 +191,7 @@ impl IoSlice {
         }
     }
 
-    /// Returns the bytes of the range, where they cannot change meanwhile; `None` for a device's
+    /// Returns the bytes of the range if they cannot change meanwhile; `None` for a device's
     /// memory.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
@@ -208,7 +202,7 @@ impl IoSlice {
         }
     }
 
-    /// The bytes of the range, to change; `None` for a device's memory and a shared buffer.
+    /// Returns the bytes of the range, mutable; `None` for a device's memory and a shared buffer.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.memory {
             Memory::Buffer(buffer) => Some(&mut buffer[self.offset..self.offset + self.len]),
@@ -216,7 +210,7 @@ impl IoSlice {
         }
     }
 
-    /// Appends the range's bytes to `out`: for drivers without a kernel, and for tests.
+    /// Appends the range's bytes from `from` to `out`: for drivers without a kernel, and for tests.
     pub fn append_to(&self, from: usize, out: &mut Vec<u8>) {
         match &self.memory {
             Memory::Buffer(buffer) => {
@@ -239,14 +233,15 @@ impl IoSlice {
         matches!(&self.memory, Memory::Region(handle) if handle.is_of(region))
     }
 
-    /// Returns true if the kernel may write into the range: not while several owners read it.
+    /// Returns true if the kernel may write into the range: not while it has several owners, which
+    /// may read it.
     pub(crate) fn is_writable(&self) -> bool {
         !matches!(self.memory, Memory::Shared(_))
     }
 
     /// Returns the address of the first byte: for the kernel's scatter lists, and for programs in
-    /// other languages that are lent the memory. What may be done with it and when is for the
-    /// slice's owner to say.
+    /// other languages that borrow the memory. The slice's owner decides which accesses are
+    /// allowed, and when.
     #[must_use]
     pub fn address(&self) -> *mut u8 {
         let start = match &self.memory {

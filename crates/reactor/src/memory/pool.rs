@@ -1,4 +1,4 @@
-//! Page-aligned buffers of a core, in a few sizes, taken from the machine once at start.
+//! Page-aligned buffers of a core in a few sizes, mapped once at start.
 #![allow(unsafe_code)] // Buffers are ranges of one mapping whose addresses the kernel is given.
 
 use std::cell::{Cell, RefCell};
@@ -8,10 +8,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Size of a page: the alignment of every buffer, which is enough for `O_DIRECT` on any device.
+/// Size of a page: the alignment of every buffer, which suffices for `O_DIRECT` on any device.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Anonymous memory of our own, unmapped when dropped.
+/// Anonymous memory of this process, unmapped when dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     address: NonNull<u8>,
@@ -24,12 +24,12 @@ unsafe impl Send for Mapping {}
 // SAFETY: sharing the address is harmless; `Region` documents concurrent access to the bytes.
 unsafe impl Sync for Mapping {}
 
-/// The pages of a [`Mapping`], where the kernel has them.
+/// The page size of a [`Mapping`], if the kernel supports it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pages {
-    /// Huge ones: they spare translation misses on random access.
+    /// Huge pages: fewer translation misses on random access.
     Huge,
-    /// Small ones: only what is touched takes memory.
+    /// Small pages: only touched pages occupy memory.
     Small,
 }
 
@@ -75,7 +75,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Size and number of one kind of a pool's buffers.
+/// Size and number of a pool's buffers of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferClass {
     /// Size of each in bytes; rounded up to whole pages.
@@ -86,15 +86,15 @@ pub struct BufferClass {
 
 struct Class {
     bytes: usize,
-    /// The same, as buffers keep it.
+    /// The size as stored in buffers.
     len: u32,
-    /// Address of the first buffer; the others follow.
+    /// Address of the first buffer; the others follow contiguously.
     first: *mut u8,
-    /// Numbers of the free ones.
+    /// Indices of the free buffers.
     free: RefCell<Vec<u16>>,
     /// Number of owners of each buffer while it is shared.
     owners: Vec<Cell<u32>>,
-    /// Fewest free buffers ever seen: whether the pool was sized well.
+    /// Minimum of free buffers ever: shows whether the pool is large enough.
     low_water: Cell<usize>,
 }
 
@@ -105,22 +105,20 @@ struct PoolInner {
 
 /// The buffers of one core. Cloning gives another handle on the same pool.
 ///
-/// Pages are taken from the machine when a buffer is first used, and the buffer that came back
-/// last is given out first, so an idle pool costs little and a busy one stays in the cache.
+/// Pages are allocated when a buffer is first used, and the buffer returned last is taken first, so
+/// an idle pool costs little and a busy one stays in the cache.
 #[derive(Clone)]
 pub struct BufferPool {
     inner: Rc<PoolInner>,
 }
 
 impl BufferPool {
-    /// A pool with the given sizes, smallest first.
+    /// Creates a pool with the given sizes, smallest first.
     ///
-    /// # Errors
-    /// When the kernel has not that much address space for us.
+    /// # Errors The kernel refuses the address space.
     ///
-    /// # Panics
-    /// If the sizes are not in ascending order, a size is zero or 4 GiB, or there are more than
-    /// 65,535 buffers of a size.
+    /// # Panics If the sizes are not in ascending order, a size is zero or 4 GiB, or there are more
+    /// than 65,535 buffers of a size.
     pub fn new(classes: &[BufferClass]) -> io::Result<Self> {
         assert!(
             classes.windows(2).all(|w| w[0].bytes < w[1].bytes),
@@ -138,7 +136,7 @@ impl BufferPool {
                 let first = next;
                 next = next.wrapping_add(bytes * class.count);
                 let count = u16::try_from(class.count).expect("at most 65,535 of a size");
-                // The first is given out first.
+                // The first buffer is taken first.
                 let free: Vec<u16> = (0..count).rev().collect();
                 Class {
                     bytes,
@@ -158,8 +156,8 @@ impl BufferPool {
         })
     }
 
-    /// A buffer of at least `bytes` bytes, from the smallest size that has one left. `None` when
-    /// all are in use: the caller waits for one to come back. The content is whatever it was.
+    /// Takes a buffer of at least `bytes` bytes, from the smallest size that has a free one. `None`
+    /// if all are in use: the caller waits for one to return. The content is undefined.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Option<Buffer> {
         let candidates = self.inner.classes.iter().enumerate();
@@ -181,7 +179,7 @@ impl BufferPool {
         None
     }
 
-    /// Gives the memory of free buffers back to the machine. Takes a system call for each run of them.
+    /// Returns the memory of free buffers to the kernel, with one system call for each run of them.
     pub fn release_free(&self) {
         for class in &self.inner.classes {
             let mut free = class.free.borrow().clone();
@@ -205,13 +203,13 @@ impl BufferPool {
         self.inner.classes.last().map_or(0, |class| class.bytes)
     }
 
-    /// Free buffers of the size with this number.
+    /// Number of free buffers of the size with this index.
     #[must_use]
     pub fn free(&self, class: usize) -> usize {
         self.inner.classes[class].free.borrow().len()
     }
 
-    /// Bytes of all buffers, and of those that are in use.
+    /// Total bytes of all buffers, and of the buffers in use.
     #[must_use]
     pub fn bytes(&self) -> (usize, usize) {
         let classes = self.inner.classes.iter();
@@ -233,7 +231,7 @@ impl BufferPool {
         })
     }
 
-    /// (size in bytes, free now, fewest ever free) of each size.
+    /// Iterates over the sizes: (size in bytes, free now, minimum ever free).
     pub fn usage(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let classes = self.inner.classes.iter();
         classes.map(|c| (c.bytes, c.free.borrow().len(), c.low_water.get()))
@@ -246,11 +244,11 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// A page-aligned buffer with one owner; dropping it gives it back to its pool.
+/// A page-aligned buffer with one owner; dropping it returns it to its pool.
 pub struct Buffer {
     address: NonNull<u8>,
     pool: Rc<PoolInner>,
-    // Requests carry buffers through several queues, so they are kept small.
+    // Small, because requests carry buffers through several queues.
     len: u32,
     class: u16,
     number: u16,
@@ -261,13 +259,13 @@ impl Buffer {
         self.address.as_ptr()
     }
 
-    /// The number of owners that share the buffer; meaningful to
+    /// The number of owners that share the buffer; used by
     /// [`SharedBuffer`](super::shared::SharedBuffer) only.
     pub(super) fn owners(&self) -> &Cell<u32> {
         &self.pool.classes[usize::from(self.class)].owners[usize::from(self.number)]
     }
 
-    /// A second value for the same buffer, for an owner that only reads.
+    /// Creates a second value for the same buffer, for a read-only owner.
     pub(super) fn alias(&self) -> Self {
         Self {
             pool: Rc::clone(&self.pool),
@@ -275,7 +273,7 @@ impl Buffer {
         }
     }
 
-    /// Drops the value without giving the buffer back: another value stands for it.
+    /// Drops the value without returning the buffer, which another value represents.
     pub(super) fn forget(mut self) {
         self.class = u16::MAX;
     }
@@ -302,7 +300,7 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Only `forget` leaves no class behind.
+        // Only `forget` leaves no class.
         if let Some(class) = self.pool.classes.get(usize::from(self.class)) {
             class.free.borrow_mut().push(self.number);
         }
@@ -338,7 +336,7 @@ mod tests {
         b.fill(2);
         assert!(a.iter().all(|&x| x == 1));
         assert_eq!(a.address() as usize % PAGE_BYTES, 0);
-        // Small ones are gone: the next size serves.
+        // The small ones are in use: the next size serves.
         let c = pool.take(1).expect("the large one");
         assert_eq!(c.len(), 65_536);
         assert!(pool.take(1).is_none());

@@ -1,8 +1,8 @@
-//! Hints to the cache.
+//! Cache hints.
 #![allow(unsafe_code)] // The instruction takes an address.
 
-/// Asks the cache for `value`, which is looked at soon. Costs next to nothing where it is there
-/// already, and does nothing on processors without a known instruction.
+/// Prefetches `value`, which is read soon. Costs almost nothing if it is already cached, and does
+/// nothing on processors without a known instruction.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Size of a huge page.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The reason for which a [`Region`] could not be made.
+/// Why a [`Region`] could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
     /// The kernel refused the mapping.
     #[error("cannot map {bytes} bytes of memory: {source}; use less, or free memory")]
     Map {
-        /// Bytes that were asked for.
+        /// The requested size in bytes.
         bytes: usize,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
-/// Zeroed memory that lives as long as a handle to it; pages are taken when first touched.
+/// Zeroed memory that lives as long as a handle to it; pages are allocated on first touch.
 ///
-/// Like the memory of a real device, it makes no promise about concurrent accesses to the same
-/// bytes: a reader may see a mix of two writes, at the granularity that the processor copies with.
-/// Nothing but bytes is ever stored here, so no such mix is invalid, and no reference to them ever
-/// exists: each access is that of a relaxed atomic to every byte, by [`write`], `read` and `zero`,
-/// which concurrent ones cannot race with. The kernel's are like another thread's.
+/// Like a real device's memory, it gives no guarantee for concurrent accesses to the same bytes: a
+/// reader may see a mix of two writes, at the granularity of the processor's copies. Only plain
+/// bytes are stored here, so no mix is invalid, and no reference to them ever exists. Each access
+/// by [`write`], `read` and `zero` is that of a relaxed atomic on every byte, which cannot race
+/// with concurrent ones. The kernel's accesses are like another thread's.
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
-    /// Of the memory of a device: the huge pages that the kernel was advised to use.
+    /// For a device's memory: which huge pages the kernel was advised to use.
     device: Option<Arc<HugePages>>,
 }
 
@@ -48,18 +48,17 @@ struct HugePages {
 impl Region {
     /// Maps `bytes` bytes, rounded up to whole pages.
     ///
-    /// # Errors
-    /// [`RegionError::Map`] when the kernel has not that much address space for us.
+    /// # Errors [`RegionError::Map`] if the kernel refuses the address space.
     pub fn new(bytes: usize) -> Result<Self, RegionError> {
         Self::map(bytes, Pages::Huge)
     }
 
-    /// Maps `bytes` bytes, rounded up to whole pages, for the blocks of a device: memory larger than
-    /// the caches, of which a part may never be written.
+    /// Maps `bytes` bytes, rounded up to whole pages, for the blocks of a device: memory larger
+    /// than the caches, parts of which may never be written.
     ///
-    /// Writes of a page or more bypass the caches ([`RegionHandle::copy_in_unordered`]). A range gets
-    /// huge pages only where writes arrive in sequence: a huge page for each of a thousand scattered
-    /// blocks would take 2 GiB and, to zero them, milliseconds for each write.
+    /// Writes of a page or more bypass the caches ([`RegionHandle::copy_in_unordered`]). A range
+    /// gets huge pages only where writes arrive in sequence: a huge page for each of a thousand
+    /// scattered blocks would take 2 GiB and, for zeroing, milliseconds per write.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -81,7 +80,7 @@ impl Region {
         })
     }
 
-    /// A handle for the calling core, which is cheap to copy there.
+    /// Creates a handle for the calling core, which is cheap to clone there.
     #[must_use]
     pub fn handle(&self) -> RegionHandle {
         RegionHandle {
@@ -95,14 +94,14 @@ impl Region {
         self.mapping.len()
     }
 
-    /// Never: a region has at least a page.
+    /// Always false: a region has at least one page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// One core's handle on a [`Region`]. Cloning it touches no memory that another core uses.
+/// One core's handle on a [`Region`]. Cloning it touches no memory used by another core.
 #[derive(Clone, Debug)]
 pub struct RegionHandle {
     region: Rc<Region>,
@@ -115,13 +114,13 @@ impl RegionHandle {
         self.region.len()
     }
 
-    /// Never: a region has at least a page.
+    /// Always false: a region has at least one page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Returns true if there is no clone of this handle any more, in whatever slice.
+    /// Returns true if this handle has no clone, in any slice.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         Rc::strong_count(&self.region) == 1
@@ -141,8 +140,9 @@ impl RegionHandle {
         self.copy_in_unordered(offset, bytes).order();
     }
 
-    /// The same for an owner that [orders](UnorderedStores::order) the stores of several copies at
-    /// once, which is worth it: each fence waits until the memory has taken all that came before.
+    /// Copies `bytes` into the region at `offset` without a fence, for an owner that
+    /// [orders](UnorderedStores::order) the stores of several copies at once. That pays off because
+    /// each fence waits until the memory has accepted all earlier stores.
     ///
     /// # Panics
     /// If `bytes` do not fit.
@@ -154,7 +154,7 @@ impl RegionHandle {
         }
         let write = if any { stream } else { write };
         // SAFETY: `checked` proved that the destination lies within the mapping, and a slice of
-        // Rust memory never overlaps with it. The stores are ordered when what is returned is.
+        // Rust memory never overlaps with it. The returned value orders the stores.
         unsafe { write(bytes, to) }
         UnorderedStores {
             any,
@@ -162,10 +162,10 @@ impl RegionHandle {
         }
     }
 
-    /// Copies `out.len()` bytes at `offset` out of the region.
+    /// Copies `out.len()` bytes out of the region at `offset`.
     ///
     /// # Panics
-    /// If the range does not lie within the region.
+    /// If the range is not within the region.
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) {
         let from = self.checked(offset, out.len());
         // SAFETY: `checked` proved that the source lies within the mapping, and a slice of Rust
@@ -176,18 +176,17 @@ impl RegionHandle {
     /// Writes `len` zero bytes at `offset`.
     ///
     /// # Panics
-    /// If the range does not lie within the region.
+    /// If the range is not within the region.
     pub fn zero(&self, offset: usize, len: usize) {
         let to = self.checked(offset, len);
         // SAFETY: `checked` proved that the range lies within the mapping.
         unsafe { zero(to, len) }
     }
 
-    /// Makes `len` bytes at `offset` read as zeroes, and gives the whole pages among them back to
-    /// the machine; they are taken anew when next written.
+    /// Makes `len` bytes at `offset` read as zeroes, and returns the whole pages among them to the
+    /// kernel; they are allocated again when next written.
     ///
-    /// # Panics
-    /// If the range does not lie within the region.
+    /// # Panics If the range is not within the region.
     pub fn discard(&self, offset: usize, len: usize) {
         let start = self.checked(offset, len).wrapping_sub(offset);
         let first = offset.next_multiple_of(PAGE_BYTES).min(offset + len);
@@ -204,7 +203,7 @@ impl RegionHandle {
         // SAFETY: the pages lie within our own anonymous mapping, which stays mapped and reads as
         // zeroes; only plain bytes live here, and no reference to them exists.
         if unsafe { rustix::mm::madvise(pages, last - first, advice) }.is_err() {
-            // Locked memory cannot be given back.
+            // Locked memory cannot be returned.
             self.zero(first, last - first);
         }
     }
@@ -212,7 +211,7 @@ impl RegionHandle {
     /// Returns true if the bytes at `offset` equal `bytes`.
     ///
     /// # Panics
-    /// If the range does not lie within the region.
+    /// If the range is not within the region.
     #[must_use]
     pub fn equals(&self, offset: usize, bytes: &[u8]) -> bool {
         let mut chunk = [0u8; 512];
@@ -228,8 +227,8 @@ impl RegionHandle {
         self.region.mapping.address()
     }
 
-    /// Advises the kernel to use a huge page for the range behind the one being written, when a write
-    /// reaches the middle of the latter: a sequence of writes comes there, and a page that was
+    /// Advises the kernel to use a huge page for the range after the one being written when a write
+    /// reaches the middle of the latter. Sequential writes will reach that range, and a page
     /// touched before the advice stays small.
     #[inline]
     fn advise(&self, address: usize, len: usize) {
@@ -239,7 +238,7 @@ impl RegionHandle {
         }
     }
 
-    /// Advises the kernel to use the huge page with this number, counted from address zero.
+    /// Advises the kernel to use the huge page with this index, counted from address zero.
     #[cold]
     fn advise_next(&self, number: usize) {
         let (Some(device), start) = (&self.region.device, self.address() as usize) else {
@@ -254,8 +253,8 @@ impl RegionHandle {
             return;
         }
         let page = self.address().wrapping_add(page - start).cast();
-        // SAFETY: the range lies within our own mapping, and the advice changes none of its bytes. A
-        // kernel without huge pages refuses it, which costs speed only.
+        // SAFETY: the range lies within our own mapping, and the advice changes none of its bytes.
+        // A kernel without huge pages refuses it, which costs speed only.
         let _ = unsafe {
             rustix::mm::madvise(page, HUGE_PAGE_BYTES, rustix::mm::Advice::LinuxHugepage)
         };
@@ -271,10 +270,10 @@ impl RegionHandle {
     }
 }
 
-/// Stores past the caches ([`RegionHandle::copy_in_unordered`]) that other threads may see later than
-/// what this one stores after them, until a fence. The thread that made them sees them at once.
+/// Non-temporal stores ([`RegionHandle::copy_in_unordered`]) that other threads may see later than
+/// this thread's subsequent stores, until a fence. The thread that made them sees them at once.
 ///
-/// They are ordered when this is dropped, at the latest.
+/// Dropping this value orders them at the latest.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct UnorderedStores {
@@ -284,19 +283,19 @@ pub struct UnorderedStores {
 }
 
 impl UnorderedStores {
-    /// Returns true if nothing waits to be ordered.
+    /// Returns true if no store waits to be ordered.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         !self.any
     }
 
-    /// Takes the stores of `other`, to be ordered together with these.
+    /// Adds the stores of `other`, to be ordered together with these.
     #[inline]
     pub fn join(&mut self, mut other: Self) {
         self.any |= std::mem::take(&mut other.any);
     }
 
-    /// Makes whatever this thread stores or sends from now on visible after all of these stores.
+    /// Makes all later stores and sends of this thread visible after these stores.
     #[inline]
     pub fn order(&mut self) {
         if std::mem::take(&mut self.any) {
@@ -322,15 +321,16 @@ fn fence() {
     }
 }
 
-/// Writes past the caches: spares reading the lines that are about to be overwritten, half of the
-/// cost of a 4 KiB write, and leaves the cache to the receive buffers. The processor orders such
-/// stores with nothing but a [`fence`], which the caller owes.
+/// Writes with non-temporal stores. This saves reading the cache lines that are about to be
+/// overwritten, half of the cost of a 4 KiB write, and leaves the cache to the receive buffers.
+/// Only a [`fence`] orders such stores, and the caller must issue it.
 ///
 /// # Safety
 /// As of [`write`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(bytes: &[u8], to: *mut u8) {
-    /// Bytes that the loop copies at once, and more than the alignment that its stores demand.
+    /// Bytes that the loop copies per iteration, and more than the alignment that its stores
+    /// require.
     const STEP: usize = 64;
     let head = to.align_offset(STEP).min(bytes.len());
     let (first, rest) = bytes.split_at(head);
@@ -371,7 +371,7 @@ unsafe fn stream(bytes: &[u8], to: *mut u8) {
     unsafe { write(last, at.wrapping_add(steps.len())) };
 }
 
-/// Elsewhere the ordinary way does.
+/// On other processors, an ordinary write.
 ///
 /// # Safety
 /// As of [`write`].
@@ -381,7 +381,7 @@ unsafe fn stream(bytes: &[u8], to: *mut u8) {
     unsafe { write(bytes, to) }
 }
 
-/// Writes each of the bytes as a relaxed atomic does.
+/// Writes each byte as a relaxed atomic store.
 ///
 /// # Safety
 /// `to` must be valid for writes of `bytes.len()` bytes, must not overlap with `bytes`, and no
@@ -400,7 +400,7 @@ unsafe fn write(bytes: &[u8], to: *mut u8) {
     }
 }
 
-/// Reads each of the bytes as a relaxed atomic does.
+/// Reads each byte as a relaxed atomic load.
 ///
 /// # Safety
 /// `from` must be valid for reads of `out.len()` bytes, must not overlap with `out`, and no
@@ -418,7 +418,7 @@ unsafe fn read(from: *mut u8, out: &mut [u8]) {
     }
 }
 
-/// Zeroes each of the bytes as a relaxed atomic does.
+/// Zeroes each byte as a relaxed atomic store.
 ///
 /// # Safety
 /// As of [`write`].
@@ -441,15 +441,15 @@ unsafe fn zero(to: *mut u8, len: usize) {
     }
 }
 
-/// Copies in a way that the compiler does not look into.
+/// Copies with an instruction that is opaque to the compiler.
 ///
 /// # Safety
 /// `from` must be valid for reads and `to` for writes of `len` bytes, and they must not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len == 0 {
-        // Even of no bytes the instruction waits for streaming stores under way, on an Intel Xeon
-        // for longer than copying a page takes.
+        // Even with no bytes, the instruction waits for outstanding streaming stores, on an Intel
+        // Xeon for longer than copying a page takes.
         return;
     }
     // SAFETY: the caller vouches for the ranges; the direction flag is clear between instructions

@@ -1,21 +1,21 @@
-//! A buffer with several owners, which may only read it.
+//! A buffer with several owners, all read-only.
 //!
 //! A host sends a write's payload from the request's own memory, in as many pieces as the
-//! controller asks for, and still has to hand that memory back, or send it again on another
-//! connection. So it makes the buffer shared first, and exclusive again when the last piece has
-//! left. The count lies in the pool, so that sharing allocates nothing.
+//! controller requests, and must still return that memory, or send it again on another connection.
+//! It therefore makes the buffer shared first, and exclusive again when the last piece has left.
+//! The owner count is in the pool, so that sharing does not allocate.
 
 use crate::memory::pool::Buffer;
 
 /// One of the owners of a buffer. The bytes cannot change while this exists.
 #[derive(Debug)]
 pub struct SharedBuffer {
-    /// Given back to the pool by the last owner alone.
+    /// Only the last owner returns it to the pool.
     buffer: Option<Buffer>,
 }
 
 impl SharedBuffer {
-    /// The first owner.
+    /// Creates the first owner.
     pub(super) fn new(buffer: Buffer) -> Self {
         buffer.owners().set(1);
         Self {
@@ -31,7 +31,7 @@ impl SharedBuffer {
         self.buffer()
     }
 
-    /// Makes another owner.
+    /// Creates another owner.
     pub(super) fn share(&self) -> Self {
         let owners = self.buffer().owners();
         owners.set(owners.get().checked_add(1).expect("fewer owners than 2^32"));
@@ -40,7 +40,7 @@ impl SharedBuffer {
         }
     }
 
-    /// Returns the buffer itself if this is its only owner; otherwise this owner again.
+    /// Returns the buffer itself if this is its only owner; otherwise this owner.
     pub(super) fn into_buffer(mut self) -> Result<Buffer, Self> {
         if self.buffer().owners().get() > 1 {
             return Err(self);
@@ -62,7 +62,7 @@ impl Drop for SharedBuffer {
         let left = buffer.owners().get() - 1;
         buffer.owners().set(left);
         if left > 0 {
-            // Another owner will give it back.
+            // Another owner will return it.
             buffer.forget();
         }
     }

@@ -1,5 +1,5 @@
-//! Operations on connections: how a send, a receive, a close or a release begins, and how those
-//! end that cannot go on.
+//! Operations on connections: starting a send, receive, close or release, and ending those that
+//! cannot continue.
 
 use super::socket::{Receiving, Sending};
 use super::{UringDriver, canceled, shared_memory};
@@ -39,7 +39,7 @@ impl UringDriver {
         self.continue_sending(slot);
     }
 
-    /// Goes on with the send under way, if there is one.
+    /// Continues the outstanding send, if any.
     pub(super) fn continue_sending(&mut self, slot: SlabKey) {
         let (arrivals, mut receiver) = self.split();
         arrivals.sends(slot, &mut receiver);
@@ -69,8 +69,8 @@ impl UringDriver {
         arrivals.wanted(slot, now, &mut receiver);
     }
 
-    /// Closes a socket: everything pending on it ends now, it itself when its turn has come and the
-    /// ring has let go of it.
+    /// Closes a socket: everything pending on it ends now, and the socket itself in its turn, once
+    /// the ring has released it.
     pub(super) fn close(&mut self, key: SlabKey, closing: OpKey) {
         let Some(socket) = self.sockets.get_mut(key) else {
             return;
@@ -94,7 +94,7 @@ impl UringDriver {
         }
     }
 
-    /// Takes a closing socket back from the ring, and closes it when the ring has let go of it.
+    /// Withdraws a closing socket from the ring, and closes it once the ring has released it.
     pub(super) fn let_go(&mut self, key: SlabKey) {
         let Some(socket) = self.sockets.get_mut(key) else {
             return;
@@ -106,16 +106,16 @@ impl UringDriver {
         self.finish_close(key);
     }
 
-    /// Closes a socket so that nothing that the kernel still holds of it is sent.
+    /// Closes a socket and drops the unsent data in the kernel.
     pub(super) fn reset(&mut self, key: SlabKey, closing: OpKey) {
         if let Some(socket) = self.sockets.get(key) {
-            // A connection that is broken already sends nothing anyway.
+            // A broken connection sends nothing anyway.
             let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
         }
         self.close(key, closing);
     }
 
-    /// Lets go of a closing socket when the ring watches it no more.
+    /// Removes a closing socket once the ring no longer watches it.
     pub(super) fn finish_close(&mut self, key: SlabKey) {
         let Some(socket) = self.sockets.get(key) else {
             return;
@@ -137,7 +137,7 @@ impl UringDriver {
         }
     }
 
-    /// Hands a connection out once the ring let go of it.
+    /// Releases a connection once the ring no longer watches it.
     pub(super) fn release(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.socket_key(socket);
         let entry = self.sockets.get_mut(slot).expect("just looked up");

@@ -1,4 +1,4 @@
-//! Outstanding operations of an operation namespace, and the guards of those that were abandoned.
+//! Outstanding operations of an operation namespace, and the guards of abandoned ones.
 
 use super::UringDriver;
 use super::operations::{RingOp, Watch};
@@ -6,8 +6,8 @@ use crate::op::{OpKey, OpNamespace};
 use crate::op_namespace::Guard;
 
 impl UringDriver {
-    /// Resets the connections of abandoned namespaces, and drops the guards of those of which no file
-    /// operation is outstanding.
+    /// Resets the connections of abandoned namespaces, and drops the guards of those without an
+    /// outstanding file operation.
     pub(super) fn release_guards(&mut self) {
         if self.op_namespaces.guards.borrow().is_empty() {
             return;
@@ -19,12 +19,12 @@ impl UringDriver {
         let is_left = |guard: &(OpNamespace, Guard)| self.has_file_operation_of(guard.0);
         let (left, over): (Vec<_>, Vec<_>) = guards.into_iter().partition(is_left);
         self.op_namespaces.guards.borrow_mut().extend(left);
-        // With the list free: what a guard tells may come back to it.
+        // After the list is released: dropping a guard may access it again.
         drop(over);
     }
 
-    /// Ends the sends and receives of a namespace, which are of no use without the rest of their
-    /// connections' streams.
+    /// Ends the sends and receives of a namespace, which are useless without the rest of their
+    /// streams.
     fn reset_sockets_of(&mut self, op_namespace: OpNamespace) {
         let its = self.sockets.iter().filter(|(_, socket)| {
             let sending = socket.sending.as_ref().map(|sending| sending.key);
@@ -50,8 +50,8 @@ impl UringDriver {
         waiting.any(|(key, _)| key.op_namespace == op_namespace)
     }
 
-    /// Returns true if an operation of `op_namespace` has not been reaped yet. Looks at everything
-    /// there is: this is for when namespaces change hands.
+    /// Returns true if an operation of `op_namespace` has not been reaped yet. Scans everything, so
+    /// it is used only when namespaces change owners.
     pub(super) fn has_operation_of(&self, op_namespace: OpNamespace) -> bool {
         let in_ring = self.operations.iter().any(|(_, entry)| match &entry.kind {
             RingOp::Accept(_, key)
@@ -60,7 +60,7 @@ impl UringDriver {
             | RingOp::File(key, _)
             | RingOp::Ublk(key)
             | RingOp::Watch(Watch { key, .. }) => key.op_namespace == op_namespace,
-            // The driver's own, or a socket's: its operations are looked at below.
+            // The driver's own, or a socket's, whose operations are checked below.
             RingOp::Wake | RingOp::Arrival(_) | RingOp::SendSpace(_) => false,
         });
         let on_sockets = self.sockets.iter().any(|(_, socket)| {

@@ -1,8 +1,8 @@
-//! Listening sockets, and the one accept of each that goes on until the listener is closed.
+//! Listening sockets, and the single accept of each, which continues until the listener is closed.
 //!
-//! The driver alone decides when to accept again: a peer that vanishes between its connect and our
-//! accept is passed over, and while descriptors or memory are short the ring waits a little and
-//! goes on by itself. So a peer can neither end the accepting nor start a second one.
+//! Only the driver decides when to accept again. A peer that disconnects before it is accepted is
+//! skipped. While descriptors or memory are short, the ring pauses briefly and continues by itself.
+//! So a peer can neither end the accept nor start a second one.
 
 use super::operations::{RingOp, io_result};
 use super::{UringDriver, socket};
@@ -14,17 +14,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Connections that the kernel keeps for a listener until they are accepted.
+/// Backlog: connections that the kernel queues for `accept`.
 const BACKLOG: i32 = 1024;
 
-/// A listening socket. It stays in the table until its accept has ended, so that whatever the ring
-/// still says about it finds it and not its successor.
+/// A listening socket. It stays in the table until its accept has ended, so that late completions
+/// refer to it and not to its successor.
 #[derive(Debug)]
 pub(super) struct Listener {
     fd: OwnedFd,
-    /// The ring's operation for the accept, or for the pause in it.
+    /// The ring's operation of the accept, or of its pause.
     accept: Option<u64>,
-    /// Of the connections that it accepts.
+    /// Options of the accepted connections.
     options: SocketOptions,
     closed: bool,
 }
@@ -48,7 +48,7 @@ impl UringDriver {
         }
         raw.bind(&address.into())?;
         let fd = OwnedFd::from(raw);
-        // An accepted connection inherits them: nine system calls less for each.
+        // Accepted connections inherit them, which saves nine system calls each.
         socket::configure(&fd, options)?;
         rustix::net::listen(&fd, BACKLOG)?;
         let bound = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
@@ -73,7 +73,7 @@ impl UringDriver {
         if std::mem::replace(&mut entry.closed, true) {
             return;
         }
-        // From now on the kernel refuses, although the ring still holds the socket.
+        // The kernel refuses connections from now on, although the ring still holds the socket.
         let _ = rustix::net::shutdown(&entry.fd, rustix::net::Shutdown::Both);
         match entry.accept {
             Some(operation) => self.cancel(operation),
@@ -117,7 +117,7 @@ impl UringDriver {
         }
     }
 
-    /// A connection came in, or the accept failed once.
+    /// Handles an accepted connection, or one failed accept.
     pub(super) fn accepted(&mut self, listener: SlabKey, key: OpKey, result: i32) {
         let Ok(fd) = io_result(result).map(|_| owned(result)) else {
             return;
@@ -126,15 +126,15 @@ impl UringDriver {
         let Some(entry) = entry.filter(|entry| !entry.closed) else {
             return;
         };
-        // Where this fails, the peer is gone already.
+        // If this fails, the peer has already disconnected.
         if let Ok(peer) = peer_of(&fd) {
             socket::tune_to_peer(&fd, peer, &entry.options);
             self.complete(key, Outcome::Accepted(Ok((Stream::Socket(fd), peer))));
         }
     }
 
-    /// The ring accepts no more: because the listener is closed, because something is short
-    /// (descriptors, memory), or for no reason of ours.
+    /// Handles the end of the ring's accept: the listener is closed, descriptors or memory are
+    /// short, or the kernel ended it for another reason.
     pub(super) fn accept_ended(&mut self, listener: SlabKey, key: OpKey, result: i32) {
         self.accepted(listener, key, result);
         let closed = self
@@ -149,7 +149,7 @@ impl UringDriver {
         self.pause_accept(listener, key);
     }
 
-    /// Accepts on, unless the listener is closed: then this was the end of it.
+    /// Accepts again, unless the listener is closed: then the accept completes for the last time.
     pub(super) fn accept_again(&mut self, listener: SlabKey, key: OpKey) {
         let open = self
             .listeners

@@ -1,10 +1,10 @@
 //! The driver that runs operations on a Linux kernel.
 //!
 //! The ring (io_uring) accepts, connects, does file I/O, watches silent sockets, and is where a
-//! core sleeps. A socket on which data came lately is *hot*: it is received from directly, without
-//! blocking, on every turn, and sends go out directly as well; a direct call costs less than a
-//! trip through the ring, and a polling core sees data at once (docs/design/decisions/0002). A socket
-//! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
+//! core sleeps. A socket with recent data is *hot*: it is received from directly, without blocking,
+//! on every turn, and sends are direct as well. A direct call costs less than a pass through the
+//! ring, and a polling core sees data at once (docs/design/decisions/0002). A socket that is silent
+//! for 200 µs returns to the ring. Nothing is allocated per operation.
 
 mod connections;
 mod in_flight;
@@ -54,9 +54,9 @@ use wake::EventWaker;
 pub struct Options {
     /// The core's payload buffers, smallest first.
     pub buffers: Vec<BufferClass>,
-    /// Connections that the core may own at once.
+    /// Maximum connections of the core.
     pub sockets: usize,
-    /// File operations that may be in flight at once; more wait in the driver.
+    /// Maximum file operations in flight; more wait in the driver.
     pub file_operations: usize,
 }
 
@@ -85,13 +85,13 @@ pub struct UringDriver {
     operations: Slab<Operation>,
     sockets: Slab<Socket>,
     arrivals: Arrivals,
-    /// Sockets that are being connected; each has a place among the sockets.
+    /// Number of sockets being connected; each has a slot among the sockets.
     connecting: usize,
     listeners: Slab<Listener>,
     files: Vec<Option<Arc<File>>>,
     file_operations: usize,
     file_operations_max: usize,
-    /// File operations that found no free place.
+    /// File operations waiting for a free slot.
     backlog: VecDeque<(OpKey, Op)>,
     ready: Vec<Completion>,
     buffers: BufferPool,
@@ -106,15 +106,14 @@ pub struct UringDriver {
 }
 
 impl UringDriver {
-    /// Sets a driver up on the calling thread, which must be the one that uses it, and makes the
-    /// timers of this thread exact.
+    /// Creates a driver on the calling thread, which must be the one that uses it, and makes this
+    /// thread's timers exact.
     ///
-    /// # Errors
-    /// [`SetupError`], which says what to do.
+    /// # Errors [`SetupError`], which includes the remedy.
     pub fn new(options: &Options) -> Result<Self, SetupError> {
         let other = |what| move |source| SetupError::Other { what, source };
-        // A deadline that fires late adds latency: by default the kernel adds 50 µs. Where this
-        // cannot be had, timers work all the same.
+        // A late deadline adds latency: the kernel's default timer slack is 50 µs. If it cannot be
+        // reduced, timers still work.
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         let entries = table_entries(options.sockets, options.file_operations);
         let buffers = BufferPool::new(&options.buffers).map_err(other("map buffers"))?;
@@ -159,49 +158,47 @@ impl UringDriver {
         self.ring.features
     }
 
-    /// Lets the kernel raise this event counter (an `eventfd`) whenever the ring has something to
-    /// reap; once for each driver. After [`prepare_sleep`](Self::prepare_sleep) it tells of
-    /// everything that would have ended a sleep, but for the time.
+    /// Makes the kernel raise this event counter (an `eventfd`) whenever the ring has something to
+    /// reap; once per driver. After [`prepare_sleep`](Self::prepare_sleep) it signals everything
+    /// that would have ended a sleep, except deadlines.
     ///
-    /// # Errors
-    /// The kernel's, and where a counter is registered already.
+    /// # Errors The kernel's error, also if a counter is already registered.
     pub fn raise_on_completion(&mut self, counter: BorrowedFd<'_>) -> io::Result<()> {
         self.ring.register_event(counter)
     }
 
-    /// Returns the event counter that a [waker](Driver::waker) raises. A thread that waits elsewhere
-    /// has to watch it, too: a kernel that would raise one counter because of another does so later,
-    /// and some kernels only once.
+    /// Returns the event counter that a [waker](Driver::waker) raises. A thread that waits
+    /// elsewhere must watch it, too: a kernel that raises one counter because of another does so
+    /// with delay, and some kernels only once.
     #[must_use]
     pub fn wake_counter(&self) -> BorrowedFd<'_> {
         self.waker.fd.as_fd()
     }
 
-    /// Resets the counter that a waker raises.
+    /// Resets the waker's counter.
     pub fn reset_wake_counter(&self) {
         self.waker.reset();
     }
 
-    /// As a [`reap`](Driver::reap) that would sleep, up to the sleep itself: a thread that waits
-    /// elsewhere calls it before. Returns true if nothing is there, and all that may come will be
-    /// told by the counters; otherwise it has to be called again before the thread waits.
+    /// Does everything that a sleeping [`reap`](Driver::reap) does before it sleeps, for a thread
+    /// that then waits elsewhere. Returns true if nothing is there and the counters will signal
+    /// every event; otherwise call it again before waiting.
     ///
-    /// # Errors
-    /// As [`reap`](Driver::reap).
+    /// # Errors As [`reap`](Driver::reap).
     pub fn prepare_sleep(&mut self, completions: &mut Vec<Completion>) -> io::Result<bool> {
         let next = self.look(Wait::Until(Time::NEVER));
         self.ring.turn()?;
         let before = completions.len();
-        // What the ring told of, such as an arrival, may have to be looked at directly.
+        // Events from the ring, such as an arrival, may require a direct receive.
         let told = self.finish_turn(completions);
         let is_idle = next != DriverStep::Turn && !told && completions.len() == before;
-        // A socket is not watched before the kernel has its entry.
+        // A socket is watched only once the kernel has its entry.
         Ok(is_idle && !self.ring.is_short())
     }
 
-    /// Receives what is due, or gets everything ready for a sleep.
+    /// Receives due data, or prepares everything for a sleep.
     fn look(&mut self, wait: Wait) -> DriverStep {
-        // Before a sleep, which only an operation that completes has to end.
+        // Before a sleep that only a completing operation must end.
         self.release_guards();
         self.stats.turns += 1;
         self.now = monotonic();
@@ -214,8 +211,8 @@ impl UringDriver {
         next
     }
 
-    /// Takes what the ring has, and hands out what completed. Returns true if the ring had
-    /// something.
+    /// Processes the ring's completions, and passes on completed operations. Returns true if the
+    /// ring had any.
     fn finish_turn(&mut self, completions: &mut Vec<Completion>) -> bool {
         let told = self.reap_ring();
         self.start_backlog();
@@ -234,7 +231,7 @@ impl UringDriver {
             .expect("the owner of a socket closes it last")
     }
 
-    /// Returns true if anything is in flight that must not outlive the driver.
+    /// Returns true if anything in flight must not outlive the driver.
     fn is_waited_for(&self) -> bool {
         let waited = |kind: &RingOp| {
             matches!(
@@ -245,7 +242,7 @@ impl UringDriver {
         self.operations.iter().any(|(_, entry)| waited(&entry.kind))
     }
 
-    /// Takes what the ring has. Returns true if it had something.
+    /// Processes the ring's completions. Returns true if there were any.
     fn reap_ring(&mut self) -> bool {
         let mut told = false;
         while let Some(entry) = self.ring.pop() {
@@ -386,7 +383,7 @@ impl Driver for UringDriver {
     fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
         let entry = self.sockets.get(self.socket_key(socket))?;
         let core = rustix::net::sockopt::socket_incoming_cpu(&entry.fd).ok()?;
-        // The kernel says −1 where nothing came yet.
+        // The kernel returns −1 if nothing has arrived yet.
         (core != u32::MAX).then_some(CoreId(core))
     }
 
@@ -443,8 +440,8 @@ impl Driver for UringDriver {
 }
 
 impl Drop for UringDriver {
-    /// File operations use memory of ours until they complete, and an accept that completes makes
-    /// a descriptor of ours: both are waited for. Everything else, the kernel forgets by itself.
+    /// Waits for file operations, which use memory of this process until they complete, and for
+    /// accepts, which create descriptors on completion. The kernel drops everything else by itself.
     fn drop(&mut self) {
         self.backlog.clear();
         let listeners: Vec<_> = self.listeners.iter().map(|(key, _)| key.index).collect();
@@ -453,8 +450,8 @@ impl Drop for UringDriver {
         }
         while self.is_waited_for() {
             if self.ring.sleep(Nanos::from_secs(1)).is_err() {
-                // The time at which the kernel is done with that memory is unknown: it stays for
-                // ever, and so do the guards.
+                // It is unknown when the kernel stops using that memory: it is leaked, and so are
+                // the guards.
                 std::mem::forget(self.op_namespaces.guards.take());
                 std::mem::forget(std::mem::replace(
                     &mut self.operations,

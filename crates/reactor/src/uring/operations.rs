@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Completions of entries without an owner (cancellations, linked time-outs).
+/// User data of entries without an owner (cancellations, linked timeouts).
 const IGNORED: u64 = u64::MAX;
 
 const POLL_IN: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
@@ -20,33 +20,32 @@ const POLL_OUT: u32 = libc::POLLOUT as u32;
 /// `RWF_DSYNC`: the write completes once its data is on stable storage.
 const DURABLE: i32 = libc::RWF_DSYNC;
 
-/// Bytes that the kernel moves at once at most (`MAX_RW_COUNT`): more is a short count.
+/// Maximum bytes of one kernel transfer (`MAX_RW_COUNT`): larger transfers return a short count.
 const TRANSFER_MAX: u32 = 0x7FFF_F000;
 
-/// Largest offset; beyond it an offset would mean something else to the kernel (the file's own
-/// position).
+/// Largest offset; the kernel interprets −1 as the file's own position.
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Times in a row that a watch is begun again. The kernel ends a watch when it is short of room; it
-/// ends each at once of a file that is always readable, which would keep a core busy.
+/// Maximum consecutive restarts of a watch. The kernel ends a watch when it is out of room; for an
+/// always readable file it ends each watch at once, which would keep a core busy.
 const WATCH_ENDS_MAX: u8 = 16;
 
-/// Error of a connect when its core has no place for another connection.
+/// Error of a connect when its core has no room for another connection.
 const NO_ROOM: &str =
     "the limit of connections per core is reached; close connections, or raise the limit";
 
-/// Returns how many operations may be in flight at once, consumer by consumer.
+/// Returns the maximum number of operations in flight, summed over their users.
 pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usize {
     // A socket is watched for arrivals and for room; before that, it was a connect.
     sockets * 2
-        // A listener accepts, or waits until it may.
+        // A listener accepts, or pauses before it accepts again.
         + LISTENERS_MAX
         + file_operations
         // The event counter.
         + 1
 }
 
-/// Returns the error for reading into memory that others read meanwhile.
+/// Returns the error for reading into memory with other readers.
 pub(super) fn shared_memory() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
@@ -54,26 +53,26 @@ pub(super) fn shared_memory() -> io::Error {
     )
 }
 
-/// An operation that the ring works on. It owns whatever memory the kernel was given.
+/// An operation of the ring. It owns all memory that was passed to the kernel.
 #[derive(Debug)]
 pub(super) enum RingOp {
-    /// Watching the core's event counter.
+    /// Watches the core's event counter.
     Wake,
-    /// Watching a socket for something to receive.
+    /// Watches a socket for data to receive.
     Arrival(SlabKey),
-    /// Watching a socket for room to send.
+    /// Watches a socket for room to send.
     SendSpace(SlabKey),
-    /// Accepting connections.
+    /// Accepts connections.
     Accept(SlabKey, OpKey),
-    /// Waiting until accepting may work again.
+    /// Pauses before accepting again.
     AcceptPause(SlabKey, OpKey),
-    /// Connecting.
+    /// Connects.
     Connect(OpKey, OwnedFd),
     /// A file operation.
     File(OpKey, Option<IoSlice>),
-    /// A command that a ublk device holds.
+    /// A command held by a ublk device.
     Ublk(OpKey),
-    /// Watching a file for something to read.
+    /// Watches a file for readability.
     Watch(Watch),
 }
 
@@ -82,9 +81,9 @@ pub(super) enum RingOp {
 pub(super) struct Watch {
     pub(super) key: OpKey,
     file: FileId,
-    /// It is to end, and is not begun again.
+    /// It is ending, and is not restarted.
     ending: bool,
-    /// Times in a row that the kernel did not go on by itself.
+    /// Consecutive times that the kernel ended it.
     ends: u8,
 }
 
@@ -92,11 +91,11 @@ pub(super) struct Watch {
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) kind: RingOp,
-    /// A time-out that the kernel reads when the entry is submitted.
+    /// A timeout that the kernel reads when the entry is submitted.
     timeout: types::Timespec,
 }
 
-/// Gives an operation a place in the table; see [`UringDriver::enter_operation`].
+/// Adds an operation to the table; see [`UringDriver::enter_operation`].
 pub(super) fn enter(operations: &mut Slab<Operation>, kind: RingOp) -> SlabKey {
     let operation = Operation {
         kind,
@@ -107,7 +106,7 @@ pub(super) fn enter(operations: &mut Slab<Operation>, kind: RingOp) -> SlabKey {
     })
 }
 
-/// Watches a socket for something to receive.
+/// Watches a socket for data to receive.
 pub(super) fn poll_in(fd: &OwnedFd) -> squeue::Entry {
     opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), POLL_IN).build()
 }
@@ -117,22 +116,22 @@ pub(super) fn poll_out(fd: &OwnedFd) -> squeue::Entry {
     opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), POLL_OUT).build()
 }
 
-/// The kernel's answer as a result.
+/// Converts the kernel's result.
 pub(super) fn io_result(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
 impl UringDriver {
-    /// Gives an operation a place in the table.
+    /// Adds an operation to the table.
     ///
-    /// [`table_entries`] counts a place for everything that may be in flight, and everything in
-    /// flight is bounded before it comes here, so the table cannot be full.
+    /// [`table_entries`] counts a slot for everything that may be in flight, and callers bound
+    /// everything in flight, so the table cannot be full.
     pub(super) fn enter_operation(&mut self, kind: RingOp) -> SlabKey {
         enter(&mut self.operations, kind)
     }
 
-    /// Starts an operation that the kernel gives a time to. The time lies in the table, where it
-    /// stays until the operation completes.
+    /// Sets the timeout of an operation, and returns its address for the kernel. It is stored in
+    /// the table, where it stays until the operation completes.
     pub(super) fn set_timeout(
         &mut self,
         operation: SlabKey,
@@ -154,7 +153,7 @@ impl UringDriver {
         self.push(entry, key);
     }
 
-    /// Takes an operation back from the ring; it completes all the same.
+    /// Cancels an operation in the ring; it still completes.
     pub(super) fn cancel(&mut self, operation: u64) {
         let entry = opcode::AsyncCancel::new(operation)
             .build()
@@ -185,8 +184,8 @@ impl UringDriver {
         let poll = opcode::PollAdd::new(raw, POLL_OUT)
             .build()
             .flags(squeue::Flags::IO_LINK);
-        // A kernel that has memory for the first entry alone starts it without the second: then the
-        // connection's own time-out ends it (`net.ipv4.tcp_syn_retries`, two minutes).
+        // A kernel with memory for the first entry only starts it without the second: the
+        // connection's own timeout then ends it (`net.ipv4.tcp_syn_retries`, about 2 minutes).
         let limit = opcode::LinkTimeout::new(timespec)
             .build()
             .user_data(IGNORED);
@@ -247,7 +246,7 @@ impl UringDriver {
         self.push(entry, operation);
     }
 
-    /// Watches a file for something to read.
+    /// Starts watching a file for readability.
     fn start_watch(&mut self, watch: Watch) {
         let Some(fd) = self.file_descriptor(watch.file) else {
             let gone = Err(io::ErrorKind::NotFound.into());
@@ -259,7 +258,7 @@ impl UringDriver {
         self.push(entry, operation);
     }
 
-    /// Ends the watch of a file, if it is watched.
+    /// Ends the watch of a file, if there is one.
     pub(super) fn stop_watch(&mut self, file: FileId) {
         let watched = self
             .operations
@@ -280,7 +279,7 @@ impl UringDriver {
         }
     }
 
-    /// The kernel ended a watch, whether it was told to or not.
+    /// Handles the end of a watch, requested or not.
     fn watch_ended(&mut self, watch: Watch, result: i32) {
         self.file_operations -= 1;
         let error = match io_result(result) {
@@ -291,7 +290,7 @@ impl UringDriver {
                 "cannot wait for a file that is always readable",
             ),
             Ok(_) => {
-                // The kernel had no room to go on by itself.
+                // The kernel was out of room to continue by itself.
                 self.complete(watch.key, Outcome::Readable(Ok(())));
                 let ends = watch.ends + 1;
                 return self.start_watch(Watch { ends, ..watch });
@@ -305,7 +304,7 @@ impl UringDriver {
         Some(types::Fd(file.as_raw_fd()))
     }
 
-    /// An operation of the ring completed.
+    /// Handles a completed operation of the ring.
     pub(super) fn ring_completed(&mut self, data: u64, result: i32, flags: u32) {
         if data == IGNORED {
             return;
@@ -366,11 +365,11 @@ impl UringDriver {
         }
     }
 
-    /// An operation of the ring brought something, and goes on.
+    /// Handles an event of a ring operation that continues.
     fn ring_event(&mut self, key: SlabKey, result: i32) {
         let entry = self.operations.get_mut(key);
         match entry.map(|operation| &mut operation.kind) {
-            // Every write to the counter is an event of its own, whatever it stands at.
+            // Every write to the counter is a separate event, whatever its value.
             Some(RingOp::Wake) => {}
             Some(&mut RingOp::Accept(listener, key)) => self.accepted(listener, key, result),
             Some(RingOp::Watch(watch)) => {
@@ -392,7 +391,7 @@ impl UringDriver {
         arrivals.arrived(key, now, &mut receiver);
     }
 
-    /// Returns true if another socket fits, beside those that are being connected.
+    /// Returns true if there is room for another socket in addition to those being connected.
     pub(super) fn room_for_socket(&self) -> bool {
         self.sockets.len() + self.connecting < self.sockets.capacity()
     }
@@ -457,7 +456,7 @@ fn file_entry(fd: types::Fd, op: Op) -> (squeue::Entry, Option<IoSlice>) {
     }
 }
 
-/// The entry of a command for a ublk device: queue, tag, result, and an address that is 0.
+/// The entry of a command for a ublk device: queue, tag, result, and an address of 0.
 #[expect(
     clippy::host_endian_bytes,
     reason = "the kernel's structure has this machine's order"

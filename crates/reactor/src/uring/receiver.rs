@@ -1,4 +1,4 @@
-//! The calls that decisions about arrivals make: receives, and the ring's poll entries.
+//! The kernel calls of the arrival decisions: receives, and the ring's poll entries.
 
 use super::UringDriver;
 use super::operations::{Operation, RingOp, enter, poll_in, poll_out};
@@ -24,7 +24,7 @@ pub(super) struct Receiver<'a> {
 }
 
 impl UringDriver {
-    /// The decisions, and what they call.
+    /// Splits the driver into the decisions and the kernel that they call.
     #[inline]
     pub(super) fn split(&mut self) -> (&mut Arrivals, Receiver<'_>) {
         let receiver = Receiver {
@@ -41,7 +41,7 @@ impl UringDriver {
 }
 
 impl Receiver<'_> {
-    /// Lets the ring tell when a socket has room to send.
+    /// Makes the ring report when a socket has room to send.
     fn watch_room(&mut self, key: SlabKey) {
         let Some(socket) = self.sockets.get_mut(key) else {
             return;

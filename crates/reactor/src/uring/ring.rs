@@ -1,4 +1,4 @@
-//! The ring itself: setting it up, pushing entries, entering the kernel.
+//! The ring itself: setup, pushing entries, entering the kernel.
 #![allow(unsafe_code)] // Entries carry addresses whose validity the operation table guarantees.
 
 use base::{Nanos, Time};
@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
-/// `IORING_ENTER_GETEVENTS`: run completion work, even where nothing is waited for.
+/// `IORING_ENTER_GETEVENTS`: runs completion work, even without waiting.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// The reason for which no ring could be set up, with the remedy.
+/// Why a ring could not be created, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The kernel, a container's filter or a sysctl forbids io_uring.
@@ -21,66 +21,66 @@ pub enum SetupError {
          io_uring_enter and io_uring_register"
     )]
     Forbidden(io::Error),
-    /// The kernel has no io_uring, or too old a one.
+    /// The kernel's io_uring is missing or too old.
     #[error("the io_uring of this kernel is too old ({0}); Linux 6.1 or later is needed")]
     TooOld(&'static str),
-    /// Locked memory is limited too tightly.
+    /// The limit of locked memory is too low.
     #[error(
         "not enough locked memory for io_uring ({0}); raise the limit with `ulimit -l` or \
          LimitMEMLOCK= in the service's unit"
     )]
     Memlock(io::Error),
-    /// The process has as many descriptors open as it may.
+    /// The process is out of descriptors.
     #[error(
         "no free file descriptor ({0}); raise the limit with `ulimit -n` or LimitNOFILE= in the \
          service's unit"
     )]
     Descriptors(io::Error),
-    /// Something else.
+    /// Another error.
     #[error("cannot {what}: {source}")]
     Other {
-        /// The attempt.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The way in which the kernel runs the completion work of our ring, best first.
+/// When the kernel runs the ring's completion work, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRun {
-    /// Only when we ask for it (Linux 6.1): no interruption between two turns.
+    /// Only on request (Linux 6.1): no interruption between two turns.
     Deferred,
-    /// Completion work runs at the next system call of ours (Linux 5.19).
+    /// At the next system call of the thread (Linux 5.19).
     Cooperative,
 }
 
-/// Features of the kernel, found out at start.
+/// Features of the kernel, detected at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// The way in which completion work runs.
+    /// When completion work runs.
     pub task_run: TaskRun,
 }
 
-/// Submission entries of the smallest ring that we make do with: with its completions it takes two
-/// pages of locked memory, so that eight cores fit into the 64 KiB that a container may have.
+/// Submission entries of the smallest acceptable ring: with its completions it takes two pages of
+/// locked memory, so that eight cores fit in the 64 KiB that a container may have.
 const ENTRIES_MIN: u32 = 16;
 
 /// Pause of a core that would sleep while the kernel has no memory for its entries.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 
-/// A ring of one core.
+/// The ring of one core.
 pub(super) struct Ring {
     ring: IoUring,
     pub(super) features: Features,
-    /// The kernel has not taken every entry yet.
+    /// The kernel has not accepted every entry yet.
     unsubmitted: bool,
     /// Entries (linked ones together) that found the submission ring full while the kernel was too
-    /// short of memory to empty it. They go first as soon as it does.
+    /// short of memory to empty it. They are submitted first once it does.
     held_back: VecDeque<Box<[squeue::Entry]>>,
     /// The error that broke the ring; the next system call reports it.
     failure: Option<io::Error>,
-    /// System calls that fail for want of the kernel's memory, in tests.
+    /// Number of system calls that fail as if the kernel were out of memory, in tests.
     #[cfg(test)]
     pub(super) refusals: u32,
     pub(super) enters: u64,
@@ -88,9 +88,9 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Sets a ring up, on the thread that will use it. Where locked memory is short, the ring is
-    /// smaller than asked for: then more system calls submit, and the kernel keeps completions
-    /// that do not fit until there is room.
+    /// Creates a ring on the thread that will use it. If locked memory is short, the ring is
+    /// smaller than requested: submitting then takes more system calls, and the kernel queues
+    /// completions that do not fit.
     pub(super) fn new(mut entries: u32, mut completions: u32) -> Result<Self, SetupError> {
         let (ring, task_run) = loop {
             match build(entries, completions) {
@@ -127,13 +127,13 @@ impl Ring {
 
     /// Puts an entry into the submission ring; a full ring is submitted first.
     ///
-    /// What the entry points to must stay where it is until its completion was reaped: the
+    /// The memory to which the entry points must stay in place until its completion is reaped: the
     /// driver's operation table owns it until then.
     pub(super) fn push(&mut self, entry: squeue::Entry) {
         self.push_together(&[entry]);
     }
 
-    /// Pushes entries that the kernel must see together, because each links to the next.
+    /// Pushes entries that the kernel must see together because they are linked.
     pub(super) fn push_together(&mut self, entries: &[squeue::Entry]) {
         self.unsubmitted = true;
         self.submissions += entries.len() as u64;
@@ -142,7 +142,7 @@ impl Ring {
         }
     }
 
-    /// Puts entries into the submission ring, all or none. Returns whether they are in.
+    /// Puts entries into the submission ring, all or none. Returns true if they are in.
     fn put(&mut self, entries: &[squeue::Entry]) -> bool {
         loop {
             // SAFETY: the entries' addresses are valid until their completions are reaped, because
@@ -166,7 +166,7 @@ impl Ring {
         }
     }
 
-    /// Gets the submission ring ready for a system call.
+    /// Prepares the submission ring for a system call.
     fn prepare(&mut self) -> io::Result<()> {
         while let Some(entries) = self.held_back.pop_front() {
             if !self.put(&entries) {
@@ -177,8 +177,8 @@ impl Ring {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Notes what a system call left behind. A wait that ended by time-out or by a signal, and a
-    /// kernel that takes the rest later, are no errors.
+    /// Records the state after a system call. A wait that timed out or was interrupted, and a
+    /// kernel that accepts the rest later, are not errors.
     fn entered(&mut self, result: io::Result<usize>) -> io::Result<()> {
         self.unsubmitted = !self.held_back.is_empty() || !self.ring.submission().is_empty();
         match result {
@@ -187,8 +187,8 @@ impl Ring {
         }
     }
 
-    /// Hands over new entries and runs completion work, without waiting. No system call when
-    /// there is neither.
+    /// Submits new entries and runs completion work without waiting. No system call if there is
+    /// neither.
     pub(super) fn turn(&mut self) -> io::Result<()> {
         let queue = self.ring.submission();
         let (work, overflow) = (queue.taskrun(), queue.cq_overflow());
@@ -208,7 +208,7 @@ impl Ring {
         self.entered(entered)
     }
 
-    /// Returns true if a test has the kernel refuse this system call.
+    /// Returns true if a test makes this system call fail.
     fn is_refused(&mut self) -> bool {
         #[cfg(test)]
         if self.refusals > 0 {
@@ -218,8 +218,8 @@ impl Ring {
         false
     }
 
-    /// Returns true if the kernel, short of memory, has not taken every entry yet: it watches and
-    /// does nothing of the rest. Gives it time then.
+    /// Returns true if the kernel, short of memory, has not accepted every entry yet, so those are
+    /// not in effect. Then waits briefly.
     pub(super) fn is_short(&self) -> bool {
         if self.unsubmitted {
             std::thread::sleep(SHORTAGE_PAUSE);
@@ -227,8 +227,8 @@ impl Ring {
         self.unsubmitted
     }
 
-    /// Hands over new entries and sleeps until something completes, or for `span`; for a moment only
-    /// where the kernel has no memory for all entries.
+    /// Submits new entries and sleeps until something completes, or for `span`; only briefly if the
+    /// kernel has no memory for all entries.
     pub(super) fn sleep(&mut self, mut span: Nanos) -> io::Result<()> {
         self.prepare()?;
         if !self.held_back.is_empty() {
@@ -243,25 +243,25 @@ impl Ring {
             self.ring.submitter().submit_with_args(1, &args)
         };
         if matches!(&entered, Err(error) if error.raw_os_error() == Some(libc::EAGAIN)) {
-            // The kernel did not wait, and would not the next time either.
+            // The kernel did not wait, and would not wait the next time either.
             std::thread::sleep(SHORTAGE_PAUSE.min(Duration::from(span)));
         }
         self.entered(entered)
     }
 
-    /// Lets the kernel raise an event counter with each completion, or with the work that makes
-    /// one, which this thread does at its next system call.
+    /// Makes the kernel raise an event counter with each completion, or with completion work, which
+    /// this thread runs at its next system call.
     pub(super) fn register_event(&self, counter: BorrowedFd<'_>) -> io::Result<()> {
         self.ring.submitter().register_eventfd(counter.as_raw_fd())
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     pub(super) fn pop(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }
 }
 
-/// The best ring that the kernel has.
+/// Creates the best ring that the kernel supports.
 fn build(entries: u32, completions: u32) -> io::Result<(IoUring, TaskRun)> {
     let mut builder = IoUring::builder();
     builder
@@ -280,7 +280,7 @@ fn build(entries: u32, completions: u32) -> io::Result<(IoUring, TaskRun)> {
     }
 }
 
-/// A span as the kernel wants it.
+/// Converts a duration to the kernel's format.
 pub(super) fn timespec(span: Nanos) -> types::Timespec {
     let subsecond = u32::try_from(span.0 % 1_000_000_000).unwrap_or(0);
     types::Timespec::new()
@@ -288,7 +288,7 @@ pub(super) fn timespec(span: Nanos) -> types::Timespec {
         .nsec(subsecond)
 }
 
-/// Returns true if the same call may succeed later: a wait timed out (`ETIME`), a signal came
+/// Returns true if the same call may succeed later: a wait timed out (`ETIME`), a signal arrived
 /// (`EINTR`), completions must be reaped first (`EBUSY`), or memory is short (`EAGAIN`).
 fn is_transient(error: &io::Error) -> bool {
     matches!(
@@ -338,7 +338,7 @@ mod tests {
         io_uring::opcode::Nop::new().build().user_data(user_data)
     }
 
-    /// A polling core once never saw the completions that the kernel had put on its overflow list.
+    /// A polling core must see the completions on the kernel's overflow list.
     #[test]
     fn completions_beyond_the_ring_arrive_in_turns_that_do_not_sleep() {
         let mut ring = Ring::new(8, 16).expect("a ring");
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
     }
 
-    /// Entries that the kernel does not take at first are handed over by later turns.
+    /// Entries that the kernel does not accept at first are submitted by later turns.
     #[test]
     fn held_back_entries_keep_their_order_and_are_not_lost() {
         let mut ring = Ring::new(8, 64).expect("a ring");
@@ -369,7 +369,8 @@ mod tests {
         assert!(!ring.unsubmitted);
     }
 
-    /// The call that slept took what was in the ring, and what was held back waited for its end.
+    /// A sleeping call that submits the ring must not make held-back entries wait for the end of
+    /// the sleep.
     #[test]
     fn a_core_does_not_sleep_while_entries_are_held_back() {
         use rustix::event::{EventfdFlags, eventfd};
@@ -382,7 +383,7 @@ mod tests {
         ring.refusals = 1;
         ring.push(nop(1));
         ring.refusals = 1;
-        // Without the repair this ends the sleep.
+        // Otherwise only this ends the sleep.
         let (wakes, over) = std::sync::mpsc::channel::<()>();
         let waker = silent.try_clone().expect("a descriptor");
         let waker = std::thread::spawn(move || {
@@ -402,7 +403,7 @@ mod tests {
         assert!(!ring.is_short());
     }
 
-    /// An application that waits elsewhere was told that all sockets were watched.
+    /// An application that waits elsewhere must not be told that all sockets are watched too early.
     #[test]
     fn a_turn_that_the_kernel_refuses_leaves_the_ring_short() {
         let mut ring = Ring::new(8, 64).expect("a ring");
@@ -415,7 +416,7 @@ mod tests {
         assert_eq!(ring.pop().map(|entry| entry.user_data()), Some(1));
     }
 
-    /// With the locked memory that containers often have, there was no ring at all.
+    /// A ring must be possible with the locked memory that containers often have.
     #[test]
     fn little_locked_memory_makes_a_small_ring() {
         use rustix::process::{Resource, Rlimit, Uid, setrlimit};
@@ -429,7 +430,7 @@ mod tests {
         };
         setrlimit(Resource::Memlock, limit).expect("a lower limit is always allowed");
         if rustix::process::geteuid().is_root() {
-            // The limit is not for the superuser; this thread gives that up.
+            // The limit does not apply to the superuser; this thread gives up that privilege.
             let nobody = Uid::from_raw(65_534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("allowed");
         }
@@ -445,7 +446,7 @@ mod tests {
         assert!(seen.is_sorted());
     }
 
-    /// A wait that fails at once must not make a sleeping core spin, nor lose the entry.
+    /// A wait that fails at once must neither make a sleeping core spin nor lose the entry.
     #[test]
     fn a_wait_that_times_out_is_no_error() {
         let mut ring = Ring::new(8, 16).expect("a ring");

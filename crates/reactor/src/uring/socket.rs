@@ -14,11 +14,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes beyond the wanted payload that a receive takes along: the next PDU's header and a little,
-/// but not so much of a following payload that copying it later would hurt.
+/// Bytes after the wanted payload that a receive also takes: the next PDU's header and a little
+/// more, but not so much of a following payload that copying it later is expensive.
 const RECEIVE_TAIL_BYTES: usize = 4096;
 
-/// A send under way.
+/// An outstanding send.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) key: OpKey,
@@ -26,7 +26,7 @@ pub(super) struct Sending {
     pub(super) sent: usize,
 }
 
-/// A receive that waits for something to arrive.
+/// A receive that waits for data.
 #[derive(Debug)]
 pub(super) struct Receiving {
     pub(super) key: OpKey,
@@ -34,7 +34,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Bytes that a receive with a buffer of `rest` bytes takes at most.
+    /// Returns the maximum bytes of a receive with a buffer of `rest` bytes.
     pub(super) fn room(&self, rest: usize) -> usize {
         self.into
             .as_ref()
@@ -48,15 +48,15 @@ pub(super) struct Socket {
     pub(super) fd: OwnedFd,
     pub(super) sending: Option<Sending>,
     pub(super) receiving: Option<Receiving>,
-    /// The ring watches for something to receive; its operation.
+    /// The ring's operation that watches for data to receive.
     pub(super) poll_in: Option<u64>,
-    /// The ring watches for room to send; its operation.
+    /// The ring's operation that watches for room to send.
     pub(super) poll_out: Option<u64>,
     pub(super) interest: Interest,
     pub(super) closing: Option<OpKey>,
-    /// The turn of a closing socket has come.
+    /// The turn of this closing socket has come.
     pub(super) let_go: bool,
-    /// True for a connection that is handed out when it has closed.
+    /// The connection is released once it has closed.
     pub(super) released: bool,
 }
 
@@ -79,7 +79,7 @@ impl Socket {
 /// The result of a non-blocking system call.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// The number of bytes that were moved.
+    /// Number of bytes transferred.
     Moved(usize),
     /// The call would block.
     WouldBlock,
@@ -87,8 +87,8 @@ pub(super) enum Attempt {
     Failed(io::Error),
 }
 
-/// Sends what of the list is left from byte `sent` on, `most` bytes at most, as far as the kernel
-/// takes it.
+/// Sends the rest of the list from byte `sent`, at most `most` bytes, as much as the kernel
+/// accepts.
 pub(super) fn send(
     fd: &OwnedFd,
     list: &SendList,
@@ -124,13 +124,13 @@ pub(super) fn send(
                 break;
             }
         }
-        // Where the kernel takes no more ranges at once, the caller comes again with the rest.
+        // If the kernel accepts no more ranges at once, the caller continues with the rest.
         if from < end && !push(address.wrapping_add(from - start), end - from) {
             break;
         }
     }
-    // SAFETY: the vectors name ranges that `list` owns and keeps for the duration of the call, which
-    // only reads them; slices for system calls are laid out as the kernel's vectors.
+    // SAFETY: the vectors name ranges that `list` owns and keeps for the duration of the call,
+    // which only reads them; slices for system calls are laid out as the kernel's vectors.
     let slices = unsafe { std::slice::from_raw_parts(iovecs.as_ptr().cast(), iovecs.len()) };
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let mut control = SendAncillaryBuffer::default();
@@ -160,7 +160,7 @@ pub(super) fn receive(
             iov_len: rest.len().min(RECEIVE_TAIL_BYTES),
         },
     ];
-    // A slice that is not taken whole has nothing behind it.
+    // A partly used slice is followed by nothing.
     let vectors = if slice.len() > most { 1 } else { 2 };
     // SAFETY: the first vector names memory that the slice owns (a buffer's, exclusively, because
     // shared ones were refused when the receive was submitted; or a region's, which documents
@@ -180,8 +180,8 @@ fn attempt(result: rustix::io::Result<usize>) -> Attempt {
     }
 }
 
-/// Sets a TCP socket up for the data path. Only `TCP_NODELAY` is essential; what else the kernel
-/// refuses costs speed, not correctness.
+/// Configures a TCP socket for the data path. Only `TCP_NODELAY` is essential; other refused
+/// options cost speed, not correctness.
 pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()> {
     sockopt::set_tcp_nodelay(fd, true)?;
     if options.buffer_bytes > 0 {
@@ -203,16 +203,17 @@ pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()>
     Ok(())
 }
 
-/// Kernel send and receive buffer of a connection within this machine, in bytes: a caravan fits whole.
+/// Kernel send and receive buffer of a connection within this machine, in bytes: a whole caravan
+/// fits.
 const LOCAL_BUFFER_BYTES: usize = 4 << 20;
 
-/// Sets buffers and congestion control of a TCP connection to a peer on this machine: its round trip is
-/// too short to need the kernel's autotuning, no packet is lost on the way there, and a default that
-/// paces (BBR) costs throughput. All other connections keep what the kernel fits to their network.
+/// Sets buffers and congestion control of a TCP connection to a peer on this machine: its round
+/// trip is too short to need the kernel's autotuning, no packet is lost, and a default with pacing
+/// (BBR) costs throughput. All other connections keep the kernel's settings for their network.
 pub fn tune_to_peer(fd: impl AsFd, peer: SocketAddr, options: &SocketOptions) {
     let own = || SocketAddr::try_from(rustix::net::getsockname(&fd)?);
     if peer.ip().to_canonical().is_loopback() || own().is_ok_and(|own| own.ip() == peer.ip()) {
-        // Without them the connection is slower, not wrong.
+        // Without them the connection is slower, not incorrect.
         if options.buffer_bytes == 0 {
             let _ = sockopt::set_socket_send_buffer_size(&fd, LOCAL_BUFFER_BYTES);
             let _ = sockopt::set_socket_recv_buffer_size(&fd, LOCAL_BUFFER_BYTES);
@@ -221,10 +222,10 @@ pub fn tune_to_peer(fd: impl AsFd, peer: SocketAddr, options: &SocketOptions) {
     }
 }
 
-/// The shortest time that keep-alive probes can be apart.
+/// Minimum interval between keep-alive probes.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Probes without an answer after which a peer is gone.
+/// Number of unanswered probes after which a peer is considered lost.
 const KEEP_ALIVE_PROBES: u32 = 3;
 
 #[cfg(test)]
@@ -232,8 +233,8 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    /// A peer that was switched off kept its connection, and all that belonged to it, for as long
-    /// as nothing was sent to it.
+    /// The connection of a peer that was switched off must end, and free its resources, even if
+    /// nothing is sent to it.
     #[test]
     fn a_dead_peer_is_noticed_in_bounded_time() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -246,7 +247,7 @@ mod tests {
         let listener = OwnedFd::from(listener);
         configure(&listener, &options).expect("a TCP socket");
         let buffer_bytes = sockopt::socket_recv_buffer_size(&listener);
-        // A listener's connections inherit all of it.
+        // A listener's connections inherit all options.
         let _peer = TcpStream::connect(address).expect("it listens");
         let fd = rustix::net::accept(&listener).expect("a connection");
         assert_eq!(sockopt::tcp_nodelay(&fd), Ok(true));

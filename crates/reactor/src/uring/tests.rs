@@ -1,4 +1,4 @@
-//! The driver against the real kernel: loopback sockets and a temporary file.
+//! The driver on the real kernel: loopback sockets and a temporary file.
 
 use super::*;
 use crate::arrivals::HOT_WINDOW;
@@ -58,7 +58,7 @@ fn a_watch_tells_of_every_event_until_it_is_ended() {
     assert!(!driver.has_operation_of(OWNER));
 }
 
-/// Only a ublk device holds such a command.
+/// Only a ublk device accepts such a command.
 #[test]
 fn a_command_for_ublk_is_refused_by_other_files() {
     let mut driver = small();
@@ -93,7 +93,7 @@ fn a_command_for_ublk_is_refused_by_other_files() {
 #[test]
 fn a_watch_that_the_kernel_ends_at_once_can_be_ended_and_ends_by_itself() {
     let mut driver = small();
-    // A file on a disk is always readable, and tells of nothing.
+    // A file on a disk is always readable, and has no events.
     let file = std::env::current_exe().and_then(File::open);
     let file = file.expect("the test's own program");
     let file = driver.open_file(Arc::new(file)).expect("there is room");
@@ -111,7 +111,8 @@ fn a_watch_that_the_kernel_ends_at_once_can_be_ended_and_ends_by_itself() {
     assert!(!driver.has_operation_of(OWNER));
 }
 
-/// A thread that waits elsewhere was told that all sockets were watched, and waited for ever.
+/// A thread that waits elsewhere must not be told that all sockets are watched too early: it would
+/// wait for ever.
 #[test]
 fn nothing_is_ready_for_a_sleep_while_the_kernel_refuses_entries() {
     let mut driver = small();
@@ -119,7 +120,7 @@ fn nothing_is_ready_for_a_sleep_while_the_kernel_refuses_entries() {
     let (socket, into) = (near, None);
     driver.submit(key(4), Op::Receive { socket, into });
     let mut completions = Vec::new();
-    // Until nothing of the connecting is left.
+    // Until no operation of the connect is left.
     while !driver
         .prepare_sleep(&mut completions)
         .expect("the ring works")
@@ -140,7 +141,7 @@ fn key(kind: u8) -> OpKey {
     OpKey::single(OWNER, kind)
 }
 
-/// Runs the driver until an operation with this key completes; others must not.
+/// Runs the driver until an operation with this key completes; no other may.
 fn wait_for(driver: &mut UringDriver, wanted: OpKey) -> Outcome {
     let mut completions = Vec::new();
     loop {
@@ -157,7 +158,7 @@ fn wait_for(driver: &mut UringDriver, wanted: OpKey) -> Outcome {
     }
 }
 
-/// Reaps until `count` completions are there.
+/// Reaps until there are `count` completions.
 fn gather(driver: &mut UringDriver, count: usize) -> Vec<Completion> {
     let mut completions = Vec::new();
     let deadline = driver.now() + Nanos::from_secs(10);
@@ -178,8 +179,8 @@ fn receive(driver: &mut UringDriver, kind: u8, socket: SocketId) {
     driver.submit(key(kind), Op::Receive { socket, into: None });
 }
 
-/// Runs the test of this name in a process of its own, for what is the process's. Returns true in
-/// that process, where the test goes on.
+/// Runs the test with this name in a separate process, because it changes process-wide state.
+/// Returns true in that process, where the test continues.
 pub(super) fn in_own_process(name: &str) -> bool {
     const ALONE: &str = "SWITCHYARD_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -230,12 +231,12 @@ fn pair_with(driver: &mut UringDriver, options: &SocketOptions) -> (SocketId, So
     (near, far)
 }
 
-/// A free port on which nothing listens, and the socket that keeps it free: while that is there, the
-/// kernel gives the port to nothing that names none, and listeners may come and go.
+/// A free port without a listener, and the socket that keeps it reserved: meanwhile the kernel
+/// assigns the port only to sockets that name it, and listeners may come and go.
 fn reserved() -> (socket2::Socket, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
     let socket = socket.expect("a socket");
-    // A driver's listeners do so as well.
+    // A driver's listeners also set it.
     socket.set_reuse_address(true).expect("set");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     socket.bind(&any.into()).expect("a free port");
@@ -280,7 +281,7 @@ fn bytes_cross_and_a_close_is_seen() {
     let (buffer, len) = got.rest.expect("data");
     assert_eq!(&buffer[..len], b"to the far end");
 
-    // A receive that waits while its own side closes the socket comes back.
+    // A waiting receive completes when its own side closes the socket.
     receive(&mut driver, 4, far);
     driver.submit(key(5), Op::Close { socket: far });
     let mut completions = gather(&mut driver, 2);
@@ -318,7 +319,7 @@ fn a_cold_socket_wakes_the_sleeper_and_can_be_closed_while_watched() {
     let (near, far) = pair(&mut driver);
     receive(&mut driver, 4, far);
     let mut none = Vec::new();
-    // Long enough to cool down; the ring watches the socket afterwards.
+    // Long enough to cool down; the ring then watches the socket.
     driver
         .reap(Wait::Until(driver.now() + Nanos::from_millis(5)), &mut none)
         .expect("ok");
@@ -435,7 +436,7 @@ fn a_wake_ends_a_sleep_from_another_thread() {
     let waker = driver.waker();
     let thread = std::thread::spawn(move || waker.wake());
     let mut none = Vec::new();
-    // Without the wake this would sleep until the test runner gives up.
+    // Without the wake this would sleep until the test's timeout.
     driver
         .reap(Wait::Until(Time::NEVER), &mut none)
         .expect("ok");
@@ -547,9 +548,9 @@ fn a_hole_reads_as_zeroes_and_a_forgotten_file_is_an_error() {
     ));
 }
 
-/// The driver and the urgent pair of a round in which bulk and then urgent data was there to be
-/// received, the order in which that came, as kinds and bytes, and the time from which on the urgent
-/// socket counted as active.
+/// The driver and the urgent pair of a round in which bulk data and then urgent data was readable,
+/// the order of receipt, as kinds and bytes, and the time since which the urgent socket counted as
+/// active.
 struct UrgentRound {
     driver: UringDriver,
     pair: (SocketId, SocketId),
@@ -615,7 +616,7 @@ fn urgent_round() -> UrgentRound {
 #[test]
 fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     let mut round = urgent_round();
-    // The urgent socket counts as active for no longer, and bulk does not wait then.
+    // The urgent socket no longer counts as active, so bulk does not wait.
     while round.driver.now().since(round.since) >= LOAD_RESET {
         round = urgent_round();
     }
@@ -630,7 +631,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     let quanta = order[1..].iter().all(|&(_, len)| len <= quantum);
     assert!(quanta, "{order:?}");
 
-    // Without urgent sockets there is no socket to make room for.
+    // Without urgent sockets, no socket has priority.
     driver.set_class(urgent_far, Class::Throughput);
     driver.submit(
         key(5),
@@ -642,7 +643,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     assert_eq!(driver.arrivals.urgent_sockets, 0);
 }
 
-/// To send past the driver.
+/// A descriptor to send without the driver.
 fn another_descriptor(driver: &UringDriver, socket: SocketId) -> std::os::fd::OwnedFd {
     let entry = driver.sockets.get(driver.socket_key(socket)).expect("open");
     entry.fd.try_clone().expect("another descriptor")
@@ -652,7 +653,7 @@ fn another_descriptor(driver: &UringDriver, socket: SocketId) -> std::os::fd::Ow
 fn packets_come_in_on_the_sender_s_core_on_the_loopback() {
     let mut driver = small();
     let (near, far) = pair(&mut driver);
-    // One after the other, so that the answer is not what the handshake left.
+    // One after the other, so that the result does not come from the handshake.
     for core in crate::placement::allowed_cores().expect("the cores") {
         let sender = std::thread::scope(|scope| {
             let fd = another_descriptor(&driver, near);
@@ -671,7 +672,7 @@ fn packets_come_in_on_the_sender_s_core_on_the_loopback() {
     }
 }
 
-/// A core that believes that bulk is left for its next look does not sleep.
+/// A core with bulk data left for its next check must not sleep.
 #[test]
 fn bulk_that_is_gone_keeps_no_core_awake() {
     let (mut driver, bulk_far) = loop {
@@ -685,7 +686,7 @@ fn bulk_that_is_gone_keeps_no_core_awake() {
         let fd = another_descriptor(&driver, bulk_near);
         rustix::net::send(fd, b"bulk", rustix::net::SendFlags::empty()).expect("some bytes");
         received(wait_for(&mut driver, key(10)));
-        // The urgent socket counts as active for no longer, and bulk does not wait then.
+        // The urgent socket no longer counts as active, so bulk does not wait.
         if driver.now().since(since) < LOAD_RESET {
             break (driver, bulk_far);
         }

@@ -1,4 +1,4 @@
-//! Waking a core that sleeps in the kernel, through an event counter that its ring watches.
+//! Waking a core that sleeps in the kernel, through an event counter watched by its ring.
 
 use crate::driver::Wake;
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,10 +17,10 @@ impl EventWaker {
         Ok(Self { fd })
     }
 
-    /// Resets the counter, before it is watched anew: that would find an old wake otherwise.
+    /// Resets the counter before it is watched again, which would otherwise report an old wake.
     pub(super) fn reset(&self) {
         let mut count = [0u8; 8];
-        // Nothing to read means that another reader reset it before us.
+        // If there is nothing to read, another reader has already reset it.
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 }
@@ -31,8 +31,8 @@ impl Wake for EventWaker {
         reason = "the counter is a number of this machine"
     )]
     fn wake(&self) {
-        // The counter can only be full after 2^64−2 wakes: a million each second for half a
-        // million years.
+        // The counter is full only after 2^64−2 wakes: half a million years at a million per
+        // second.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 }

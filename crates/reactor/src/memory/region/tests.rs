@@ -69,11 +69,11 @@ fn a_sequence_of_writes_to_a_device_gets_huge_pages() {
         .advised
         .iter()
         .filter(|page| page.load(Ordering::Relaxed));
-    // The first ones come too early, and the mapping's ends may be parts of a huge page.
+    // The first writes come too early, and the mapping's ends may be parts of a huge page.
     assert!((5..=7).contains(&advised.count()));
 }
 
-/// Pages of the region that take memory.
+/// Number of pages of the region that occupy memory.
 fn present(region: &RegionHandle) -> usize {
     use std::os::unix::fs::FileExt;
     let mut entries = vec![0; region.len() / PAGE_BYTES * 8];
@@ -89,7 +89,7 @@ fn present(region: &RegionHandle) -> usize {
         .count()
 }
 
-/// Large writes used to be ordered by a fence that their caller had to know of.
+/// The caller of a large write must not need to know about a fence.
 #[test]
 fn another_thread_that_learns_of_a_large_write_sees_all_of_it() {
     large_writes_are_seen_by_another_thread(1);
@@ -100,7 +100,7 @@ fn another_thread_that_learns_of_several_large_writes_sees_all_of_them() {
     large_writes_are_seen_by_another_thread(16);
 }
 
-/// Writes pages and tells of each `at_once` of them.
+/// Writes pages, and signals the reader after every `at_once` pages.
 fn large_writes_are_seen_by_another_thread(at_once: usize) {
     let region = Region::for_device(64 << 20).expect("address space");
     let told = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! What the contracts promise about misuse, shortage, and peers that behave badly.
+//! The documented behaviour on misuse, shortage, and misbehaving peers.
 
 use super::*;
 use crate::core::{Context, Core, Service};
@@ -30,8 +30,8 @@ fn connect(driver: &mut UringDriver, kind: u8, address: SocketAddr) {
 
 #[test]
 fn every_operation_on_a_closed_socket_completes_once_and_closed_comes_last() {
-    // (what is submitted before the close, and after it), as (sends, receives); the send before
-    // the close is larger than what the peer's and our buffers take.
+    // (operations submitted before the close, and after it), as (sends, receives); the send before
+    // the close is larger than both ends' buffers.
     for (before, after) in [
         ((0, 0), (0, 0)),
         ((0, 1), (0, 0)),
@@ -75,7 +75,7 @@ fn every_operation_on_a_closed_socket_completes_once_and_closed_comes_last() {
             driver.reap(settle, &mut completions).expect("ok");
             assert!(completions.is_empty(), "{completions:?}");
             driver.submit(key(9), Op::Close { socket: near });
-            // Ops behind a close that could be carried out at once have nothing to go to.
+            // Operations after an immediate close have no socket to refer to.
             if driver.sockets.key_at(near.0).is_some() {
                 submit(&mut driver, after, 20, None);
             }
@@ -104,7 +104,7 @@ fn every_operation_on_a_closed_socket_completes_once_and_closed_comes_last() {
     }
 }
 
-/// An operation on a socket that was closing used to be dropped without a completion.
+/// An operation on a closing socket must complete, not be dropped.
 #[test]
 fn an_operation_behind_a_close_fails() {
     let mut driver = small();
@@ -131,7 +131,7 @@ fn an_operation_behind_a_close_fails() {
     assert_eq!(kinds, [4, 5, 6]);
 }
 
-/// The kernel would have written into memory that others may read through a plain reference.
+/// The kernel must not write into memory that others may read through a plain reference.
 #[test]
 fn nothing_is_read_into_a_shared_buffer() {
     let mut driver = small();
@@ -166,7 +166,7 @@ fn nothing_is_read_into_a_shared_buffer() {
     assert!(got.into.is_some());
 }
 
-/// A connect beyond the limit used to end the process.
+/// A connect beyond the limit must fail, not end the process.
 #[test]
 fn a_full_core_says_so_and_refuses_to_connect() {
     let mut driver = UringDriver::new(&Options {
@@ -204,8 +204,8 @@ fn a_full_core_says_so_and_refuses_to_connect() {
     ));
 }
 
-/// Listening and closing for a long time used to fill the table of listeners, and a closed
-/// listener went on taking connections until the next turn.
+/// Long series of listening and closing must not fill the table of listeners, and a closed listener
+/// must refuse connections at once, not only from the next turn.
 #[test]
 fn a_closed_listener_refuses_at_once_and_its_place_and_port_are_free_again() {
     let mut driver = small();
@@ -257,8 +257,8 @@ fn listeners_beyond_the_limit_and_a_second_accept_are_errors() {
     assert_eq!(error.kind(), io::ErrorKind::NotConnected);
 }
 
-/// Peers that reset before they are accepted produced errors after which accepting went on, so
-/// that an owner could not know whether to submit another accept.
+/// Peers that reset before they are accepted must cause no errors: an owner could not know whether
+/// to submit another accept.
 #[test]
 fn a_peer_that_resets_before_it_is_accepted_is_passed_over() {
     let mut driver = small();
@@ -283,8 +283,8 @@ fn a_peer_that_resets_before_it_is_accepted_is_passed_over() {
     }
 }
 
-/// Runs a driver with hardly any descriptors left, in a process of its own, because the limit
-/// is the process's.
+/// Runs a driver with almost no descriptors left, in a separate process, because the limit is per
+/// process.
 #[test]
 fn accepting_goes_on_after_a_shortage_of_descriptors() {
     if !in_own_process("uring::tests::promises::accepting_goes_on_after_a_shortage_of_descriptors")
@@ -333,7 +333,7 @@ fn accepting_goes_on_after_a_shortage_of_descriptors() {
     assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
 }
 
-/// With more busy sockets than can be hot, those that were not hot got no receive buffer, ever.
+/// With more busy sockets than can be hot, the others must get receive buffers, too.
 #[test]
 fn more_busy_sockets_than_can_be_hot_are_all_served() {
     for policy in [Wait::No, Wait::Until(Time::NEVER)] {
@@ -387,8 +387,8 @@ fn more_busy_sockets_than_can_be_hot_are_all_served() {
     }
 }
 
-/// What had just arrived was received before what had waited for a buffer, so where many sockets
-/// were busy some were served again and again, and others hardly ever.
+/// Sockets that have waited for a buffer must be received before new arrivals: among many busy
+/// sockets, some would otherwise be served repeatedly, and others hardly ever.
 #[test]
 fn readable_sockets_are_served_in_order_of_arrival() {
     // Fewer than can be hot, and more.
@@ -425,7 +425,7 @@ fn readable_sockets_are_served_in_order_of_arrival() {
                     }
                 }
                 let [least, most] = [received.iter().min(), received.iter().max()];
-                // One that is hot is found up to a round before one that the ring tells of.
+                // A hot socket is found up to one round before one that the ring reports.
                 assert!(
                     most <= least.map(|least| least + 3).as_ref(),
                     "{received:?}"
@@ -436,7 +436,7 @@ fn readable_sockets_are_served_in_order_of_arrival() {
     }
 }
 
-/// While the owner kept every receive buffer, a core that should sleep span.
+/// A core must sleep, not spin, while the owner keeps every receive buffer.
 #[test]
 fn a_core_sleeps_while_its_owner_keeps_the_receive_buffers() {
     let mut driver = small();
@@ -467,7 +467,7 @@ fn a_core_sleeps_while_its_owner_keeps_the_receive_buffers() {
     assert_eq!(&buffer[..len], b"patience");
 }
 
-/// A core that always had a send completed at once never looked at what arrived.
+/// A core on which a send always completes at once must still check arrivals.
 #[test]
 fn sends_that_complete_at_once_do_not_starve_receives() {
     let mut driver = small();
@@ -491,7 +491,7 @@ fn send_quietly(driver: &mut UringDriver, socket: SocketId) {
     driver.submit(key(3), Op::Send { socket, list });
 }
 
-/// A hot place used to be held for ever by a socket without a receive.
+/// A socket without a receive must not occupy a hot slot for ever.
 #[test]
 fn a_socket_that_nobody_receives_from_does_not_stay_hot() {
     let mut driver = small();
@@ -507,7 +507,7 @@ fn a_socket_that_nobody_receives_from_does_not_stay_hot() {
     }
     driver.reap(Wait::No, &mut completions).expect("ok");
     assert!(driver.arrivals.hot.is_empty());
-    // It goes on as if nothing had happened.
+    // It continues as if nothing had happened.
     receive(&mut driver, 4, far);
     send_quietly(&mut driver, near);
     drop(gather(&mut driver, 2));
@@ -525,7 +525,7 @@ fn hang_ups_without_a_receive_let_the_core_sleep() {
             panic!("no peer")
         };
         let socket = driver.adopt(stream);
-        // Armed once, so that the ring has something to say, and then served directly.
+        // Armed once, so that the ring reports, and then served directly.
         receive(&mut driver, 2, socket);
         let mut completions = Vec::new();
         let wait = soon(&driver);
@@ -579,7 +579,7 @@ fn a_list_of_more_ranges_than_the_kernel_takes_is_sent_whole() {
     assert_eq!(seen, bytes);
 }
 
-/// The offset that means "the file's own position" to the kernel was read from there.
+/// The offset that means "the file's own position" to the kernel must be refused.
 #[test]
 fn offsets_beyond_any_file_are_refused() {
     let mut driver = small();
@@ -604,8 +604,7 @@ fn offsets_beyond_any_file_are_refused() {
     }
 }
 
-/// A driver that goes away in the middle of everything leaves no descriptor behind, and its port
-/// is free at once.
+/// A driver dropped during operations leaves no descriptor, and its port is free at once.
 #[test]
 fn a_dropped_driver_leaves_nothing_behind() {
     if !in_own_process("uring::tests::promises::a_dropped_driver_leaves_nothing_behind") {
@@ -667,7 +666,7 @@ fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
             assert!(gather(&mut driver, 0).is_empty());
         }
         driver.submit(key(11), Op::Release { socket: far });
-        // What comes from now on is for the driver that adopts the connection.
+        // Data that arrives from now on is for the adopting driver.
         let bytes = list(b"late");
         driver.submit(
             key(3),
@@ -698,8 +697,8 @@ fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
     }
 }
 
-/// A core that slept while arrivals were left over from earlier turns was never woken: its
-/// receive buffers had gone to sockets that were read directly and counted as left over as well.
+/// A core with arrivals left from earlier turns must be woken, even if its receive buffers went to
+/// hot sockets that counted as left as well.
 #[test]
 fn a_core_that_sleeps_between_looks_receives_from_every_readable_socket() {
     const SOCKETS: u8 = 24;
@@ -727,7 +726,7 @@ fn a_core_that_sleeps_between_looks_receives_from_every_readable_socket() {
     }
 }
 
-/// Sleeps, and has no end.
+/// Sleeps and never ends.
 struct Endless;
 
 impl Service for Endless {

@@ -1,19 +1,19 @@
 //! Random operations on many connections: each completes exactly once, and the bytes arrive as
-//! they were sent.
+//! sent.
 
 use super::*;
 use base::Prng;
 use std::collections::HashMap;
 
-/// Bytes that one socket sends in all, at most.
+/// Maximum total bytes sent by one socket.
 const STREAM_BYTES: u64 = 400_000;
 
-/// One end of a connection, with the model of what it sent and received.
+/// One end of a connection, with a model of its sent and received data.
 struct End {
     socket: SocketId,
     peer: usize,
     seed: u64,
-    /// Bytes handed to sends, and how many of them were confirmed.
+    /// Bytes passed to sends, and how many of them were confirmed.
     sent: u64,
     confirmed: u64,
     received: u64,
@@ -24,7 +24,7 @@ struct End {
     ended: bool,
 }
 
-/// The byte at a place in a stream: which stream and where, well mixed.
+/// The byte at an offset of a stream, a hash of both.
 fn byte(seed: u64, at: u64) -> u8 {
     let mixed = (seed ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed.to_le_bytes()[5]
@@ -34,7 +34,7 @@ struct Play {
     driver: UringDriver,
     prng: Prng,
     ends: Vec<End>,
-    /// What is pending: exactly one completion must come for each.
+    /// Pending operations: exactly one completion must arrive for each.
     pending: HashMap<u32, &'static str>,
     next: u32,
     stalls: u64,
@@ -85,7 +85,8 @@ impl Play {
         }
     }
 
-    /// A key of its own; `index` of the end in its kind and generation.
+    /// Starts an operation under a unique key: the end's index is the namespace, a running number
+    /// the index.
     fn start(&mut self, end: usize, what: &'static str, op: Op) {
         let number = self.next;
         self.next += 1;
@@ -138,7 +139,7 @@ impl Play {
         self.start(index, "receive", Op::Receive { socket, into });
     }
 
-    /// Starts something on a random end.
+    /// Starts a random operation on a random end.
     fn act(&mut self, closing: bool) {
         let index = usize::try_from(self.prng.below(self.ends.len() as u64)).expect("few");
         let end = &self.ends[index];
@@ -230,7 +231,7 @@ impl Play {
         }
     }
 
-    /// Everything that was sent on connections that stay open arrives.
+    /// Everything sent on connections that stay open arrives.
     fn drain(&mut self, policy: Policy) {
         let deadline = self.driver.now() + Nanos::from_secs(20);
         loop {
@@ -296,7 +297,7 @@ fn play(seed: u64, policy: Policy, connections: usize) {
     assert_eq!(free, RECEIVE_BUFFERS, "a receive buffer is lost");
     let (_, free, _) = play.driver.buffers().usage().next().expect("a size");
     assert_eq!(free, 4096, "a buffer is lost");
-    // Nothing but the event counter is left with the ring.
+    // Only the event counter is left in the ring.
     assert_eq!(play.driver.operations.len(), 1);
 }
 

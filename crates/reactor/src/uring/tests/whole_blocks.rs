@@ -1,26 +1,26 @@
-//! What is sent of a device's memory is sent in whole blocks, also where the kernel stops within
-//! one and the block changes before it takes the rest.
+//! Device memory is sent in whole blocks, even if the kernel stops within one and the block changes
+//! before it accepts the rest.
 
 use super::*;
 use crate::memory::Region;
 
 const BLOCK: usize = 512;
-/// Many times what the buffers of the sockets hold, and no more: all of it is written anew before
-/// each of the many system calls that move it.
+/// Many times the size of the socket buffers, but no more: all of it is rewritten before each of
+/// the many system calls that send it.
 const BYTES: usize = 2 << 20;
 
 #[test]
 fn a_block_that_changes_while_its_send_is_stalled_arrives_as_it_was_or_as_it_is() {
     let mut driver = small();
     let options = SocketOptions {
-        // Smaller ones hold less than a segment, and then every round waits for TCP's timers.
+        // Smaller buffers hold less than a segment, and every round would wait for TCP's timers.
         buffer_bytes: 64 * 1024,
         ..SocketOptions::default()
     };
     let (near, far) = pair_with(&mut driver, &options);
     let region = Region::new(BYTES).expect("a mapping").handle();
     region.copy_in(0, &vec![1; BYTES]);
-    // An odd header, so that the kernel's buffers do not end where blocks do.
+    // An odd header, so that the kernel's buffers do not end at block boundaries.
     let mut list = list(b"seven b");
     let payload = Memory::Region(region.clone());
     list.push_payload(IoSlice::new(payload, 0, BYTES));
@@ -34,7 +34,7 @@ fn a_block_that_changes_while_its_send_is_stalled_arrives_as_it_was_or_as_it_is(
     let (mut got, mut completions, mut age) = (Vec::new(), Vec::new(), 1u8);
     receive(&mut driver, 4, far);
     while got.len() < 7 + BYTES {
-        // All of the memory changes between any two system calls.
+        // All memory changes between any two system calls.
         age = age.wrapping_add(1);
         region.copy_in(0, &vec![age; BYTES]);
         driver
