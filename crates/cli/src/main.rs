@@ -9,9 +9,11 @@
 #![allow(unreachable_pub)]
 
 mod args;
+mod board;
 mod cmd;
 mod moved;
 mod screen;
+mod tables;
 
 use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};

@@ -1,8 +1,8 @@
 //! The visible part of a board on a terminal, and the effects of keys. `cmd/top.rs` takes the
 //! samples, reads the keys and owns the terminal.
 
+use crate::board::{Board, GAP, Row, Table, padded};
 use base::printable;
-use control::board::{Board, GAP, Row, Table, padded};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};

@@ -21,10 +21,8 @@
 //! | `/v1/events` (`?after=`, `?wait_ms=`) | GET |
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 //!
-//! A process of front ends has `/v1/attachments` (GET), `/v1/attachments/{name}` (GET, DELETE with
-//! `?force=true`), and `/v1/stats`, `/metrics` and `/healthz` as well.
+//! Other processes have the same server with [`Routes`] of their own.
 
-mod attachments;
 mod body;
 mod calibration;
 mod clients;
@@ -48,31 +46,39 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::Uri;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::attachments::SharedAttachments;
 use crate::control::Control;
 use crate::limits::CONFIGURATION_BYTES_MAX;
+pub use body::PathParts;
+pub use clients::OfClients;
 pub(crate) use clients::{ClientLimit, Clients};
-use error::ApiError;
-pub use error::ErrorBody;
+pub use error::{ApiError, ErrorBody};
+pub use events::Events;
 use state::ApiState;
+pub use stats::{health, scraped};
+pub use tenants::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
 pub use token::{Token, TokenError};
 
-/// The routes of the whole interface. SIGHUP reads `file`.
-///
-/// `loopback` is the address it is served at, which requests must name as their host; `None` for
-/// a Unix socket, which no browser opens. With a `token`, they must show it.
-pub fn router(
-    control: Arc<Control>,
-    file: Option<PathBuf>,
-    loopback: Option<SocketAddr>,
-    token: Option<Token>,
-) -> Router {
-    let routes = Router::new()
+/// The routes of a process, and how it explains itself to a client.
+#[derive(Debug)]
+pub struct Routes {
+    /// The routes.
+    pub router: Router,
+    /// The kind of process, for errors: "a target".
+    pub process: &'static str,
+    /// The remedy for a request with an unknown path.
+    pub begin_at: &'static str,
+    /// Returns true if changes at this path take a query.
+    pub takes_query: fn(&str) -> bool,
+}
+
+/// The routes of a target. SIGHUP reads `file`.
+pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
+    let router = Router::new()
         .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())
@@ -85,38 +91,47 @@ pub fn router(
         .merge(switch::routes())
         .merge(tenants::routes())
         .with_state(ApiState { control, file });
-    let begin_at = "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
-                    /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz";
-    guarded(routes, "a target", begin_at, loopback, token)
+    Routes {
+        router,
+        process: "a target",
+        begin_at: "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
+                   /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
+        takes_query: |path| path == "/v1/config",
+    }
 }
 
-/// The routes of a process of front ends, for the same clients.
-pub(crate) fn attachments_router(
-    attachments: SharedAttachments,
+/// The routes of a target with the checks of every request.
+///
+/// `loopback` is the address it is served at, which requests must name as their host; `None` for
+/// a Unix socket, which no browser opens. With a `token`, they must show it.
+pub fn router(
+    control: Arc<Control>,
+    file: Option<PathBuf>,
     loopback: Option<SocketAddr>,
     token: Option<Token>,
 ) -> Router {
-    let routes = attachments::routes().with_state(attachments);
-    let begin_at = "begin at /v1/attachments, /v1/stats, /metrics or /healthz";
-    guarded(routes, "a process of front ends", begin_at, loopback, token)
+    guarded(routes(control, file), loopback, token)
 }
 
-/// Adds the checks of every request, and for unknown paths errors that say what `process` this is,
-/// and where to `begin_at`.
-fn guarded(
-    routes: Router,
-    process: &'static str,
-    begin_at: &'static str,
+/// Adds the checks of every request, and errors for unknown paths.
+pub(crate) fn guarded(
+    routes: Routes,
     loopback: Option<SocketAddr>,
     token: Option<Token>,
 ) -> Router {
+    let Routes {
+        router,
+        process,
+        begin_at,
+        takes_query,
+    } = routes;
     let unknown_path = move |uri: Uri| async move {
         let path = uri.path();
         let error = format!("there is nothing at {path}: this is {process}");
         ApiError::not_found(error, begin_at)
     };
-    routes
-        .route_layer(middleware::from_fn(refuse_query))
+    router
+        .route_layer(middleware::from_fn_with_state(takes_query, refuse_query))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
@@ -126,9 +141,13 @@ fn guarded(
 
 /// Refuses the query of a change that reads none: a client that writes `?dry_run=true` expects that
 /// nothing is changed.
-async fn refuse_query(request: Request, next: Next) -> Response {
+async fn refuse_query(
+    State(takes_query): State<fn(&str) -> bool>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    let reads_it = method.is_safe() || path == "/v1/config" || path.starts_with("/v1/attachments/");
+    let reads_it = method.is_safe() || takes_query(path);
     match request.uri().query() {
         Some(query) if !query.is_empty() && !reads_it => ApiError::bad_request(
             format!("{method} {path} does not take the query {query:?}"),

@@ -3,18 +3,15 @@
 //! The control plane of a target. It owns the declarative [`Configuration`] in force, and is the
 //! only place where intent (a file, a request over HTTP, a signal) becomes an [`Action`].
 //! [`Control`] carries actions out on a [`DataPlane`]: the [`Plane`] over a running target. The
-//! command line calls this crate.
-//!
-//! A process of front ends has the same server, errors and metrics for its [`attachments`].
+//! command line calls this crate. Other processes have the same server, errors and metrics
+//! ([`server::Managed`]).
 //!
 //! Two things must never happen: model and dataplane disagree about the volumes and their hosts, or
 //! a thread of this crate runs on, or waits on the path of, a dataplane core.
 
 pub mod action;
-pub mod answers;
 pub mod api;
 pub mod attachments;
-pub mod board;
 pub mod calibration;
 pub mod client;
 pub mod config;

@@ -1,9 +1,8 @@
 //! A [`Snapshot`] as Prometheus reads it: text with help and type of each metric. Nothing is kept between two scrapes; counting happens on the cores.
 
-mod attachments;
 mod caches;
 mod exposition;
-mod family;
+pub mod family;
 mod limits;
 mod switch;
 mod tenants;
@@ -18,27 +17,26 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::snapshot::{ControllerSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot};
 pub(crate) use exposition::Exposition;
 use family::{Labels, counters, histogram, metrics, uptime, with};
+pub use limits::encode as encode_limits;
 use target::{Metric, OperationSnapshot};
 
-/// The snapshot as text of this format.
-pub(crate) fn render(snapshot: Snapshot, format: Exposition) -> String {
+/// The metrics as text of this format.
+pub(crate) fn render(metrics: impl Collector, format: Exposition) -> String {
     let mut registry = Registry::with_prefix("switchyard");
-    registry.register_collector(Box::new(Scrape { snapshot }));
+    registry.register_collector(Box::new(metrics));
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("writing to a string does not fail");
     format.convert(out)
 }
 
+/// The metrics of a target.
 #[derive(Debug)]
-struct Scrape {
-    snapshot: Snapshot,
+pub(crate) struct Scrape {
+    pub(crate) snapshot: Snapshot,
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        if let Some(attachments) = &self.snapshot.attachments {
-            return attachments::encode(&self.snapshot, attachments, &mut encoder);
-        }
         target(&self.snapshot, &mut encoder)?;
         cores(&self.snapshot, &mut encoder)?;
         namespaces(&self.snapshot, &mut encoder)?;
@@ -162,7 +160,7 @@ mod tests {
     use crate::snapshot::{CacheSnapshot, LimitedSnapshot, UsageSnapshot};
     use target::{ControllerKind, LATENCY_BOUNDS_NS};
 
-    fn snapshot() -> Snapshot {
+    fn snapshot() -> Scrape {
         let mut core = CoreSnapshot {
             core: 2,
             busy_ns: 250_000_000,
@@ -184,7 +182,7 @@ mod tests {
         reads.latency.buckets[3] = 3;
         reads.latency.buckets[LATENCY_BOUNDS_NS.len()] = 1;
         reads.latency.sum_ns = 500_000;
-        Snapshot {
+        let snapshot = Snapshot {
             uptime_ms: 1_500,
             discovery_generation: 3,
             usage: vec![UsageSnapshot {
@@ -218,7 +216,8 @@ mod tests {
                 errors: 0,
             }],
             ..Snapshot::default()
-        }
+        };
+        Scrape { snapshot }
     }
 
     #[test]

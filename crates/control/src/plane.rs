@@ -364,7 +364,6 @@ impl DataPlane for Plane {
             devices: snapshot.devices,
             caches: self.caches(),
             controllers: snapshot.controllers,
-            attachments: None,
         }
     }
 

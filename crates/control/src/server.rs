@@ -20,15 +20,14 @@ use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::api::{Clients, Token};
-use crate::attachments::{Attachments, SharedAttachments};
+use crate::api::{self, Clients, Token};
 use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::model::{ApiAddress, ApiLimits};
 use crate::socket_access::SocketAccess;
 use listener::{ApiListener, Bound, Client};
-pub use managed::log_refused;
-use managed::{FrontEnds, Managed, TargetProcess};
+use managed::TargetProcess;
+pub use managed::{Managed, log_refused};
 
 /// Options of the control plane's thread; by default it serves signals alone.
 #[derive(Clone, Debug, Default)]
@@ -130,20 +129,12 @@ pub fn run(
     )
 }
 
-/// Starts the same thread for a process of front ends: each SIGTERM or SIGINT is told to
-/// `attachments`, and each SIGHUP has them read the file again.
+/// Starts the same thread for another process: each signal to end calls [`Managed::terminate`], and
+/// each SIGHUP [`Managed::reload`].
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_attachments(
-    attachments: Arc<dyn Attachments>,
-    options: ServerOptions,
-) -> Result<Server, ServerError> {
-    let attachments = SharedAttachments::new(attachments);
-    start(Arc::new(FrontEnds(attachments)), options)
-}
-
-fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Server, ServerError> {
+pub fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Server, ServerError> {
     let bind = |address| listener::bind(address, options.access, options.token.is_some());
     let bound = options.api.as_ref().map(bind).transpose()?;
     let address = bound.as_ref().map(|bound| bound.address().clone());
@@ -193,8 +184,7 @@ fn serve<M: Managed>(
         let api = listener.map(|listener| {
             let loopback = listener.loopback();
             let token = options.token.clone().filter(|_| loopback.is_some());
-            let router = managed.router(loopback, token);
-            let router = router
+            let router = api::guarded(managed.routes(), loopback, token)
                 .layer(Extension(clients))
                 .layer(middleware::from_fn(listener::answer));
             let service = router.into_make_service_with_connect_info::<Client>();

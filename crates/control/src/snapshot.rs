@@ -5,7 +5,6 @@
 
 use std::net::SocketAddr;
 
-use crate::attachments::AttachmentSnapshot;
 use serde::{Deserialize, Serialize};
 pub use target::{
     ClassStats, ControllerSnapshot, CoreStats, Latency, QueueSnapshot, ScheduledDevice,
@@ -42,10 +41,6 @@ pub struct Snapshot {
     pub caches: Vec<CacheSnapshot>,
     /// The controllers that hosts have open, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
-    /// The attachments of a process of front ends, which has nothing of the above but the uptime;
-    /// `None` for a target.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attachments: Option<Vec<AttachmentSnapshot>>,
 }
 
 /// The cache of a device, in pages of 4 KiB.

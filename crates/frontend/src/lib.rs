@@ -7,6 +7,7 @@
 
 mod acceptor;
 mod address;
+pub mod attach;
 mod cache_life;
 mod class_channel;
 mod class_choice;

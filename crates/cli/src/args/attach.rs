@@ -1,12 +1,12 @@
 //! `switchyard attach`.
 
 use super::{Cores, HostArgs, Poll, block_size, device, for_target};
-use attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted, block_size_of};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use control::attachments::Entry;
 use control::model::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind, SocketMode};
 use control::socket_access::{SocketAccess, group_number};
+use frontend::attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted, block_size_of};
 use frontend::nbd::{Address, NbdOptions, TlsOptions};
 use frontend::ublk::UblkOptions;
 use frontend::vhost::VhostOptions;

@@ -5,9 +5,9 @@ use crate::args::AttachArgs;
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Result, bail};
-use attach::{Origin, Ready, Reporter};
 use control::model::ApiAddress;
 use frontend::ClassRules;
+use frontend::attach::{Origin, Ready, Reporter};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     };
     let has_file = args.config.is_some();
     let reporter = Arc::new(Teller { output, has_file });
-    let orderly = attach::run(origin, args.api.clone(), reporter)?;
+    let orderly = frontend::attach::run(origin, args.api.clone(), reporter)?;
     Ok(Outcome::of(orderly))
 }
 

@@ -1,11 +1,11 @@
 //! The configuration file of attachments: its keys are the options of the command line.
 
 use crate::args::AttachCommand;
-use attach::File;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, FromArgMatches as _, Subcommand as _};
 use control::ConfigError;
 use control::attachments::{self, ClassCondition, Entry, Fault, Kind, Word};
+use frontend::attach::File;
 use frontend::{ClassRule, ClassRules};
 use std::error::Error as _;
 use std::path::Path;
@@ -180,8 +180,8 @@ fn keys_in(text: &str, kind: &clap::Command) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use attach::{FrontEndOptions, SourceDevice, Wanted};
     use base::units::CoreId;
+    use frontend::attach::{FrontEndOptions, SourceDevice, Wanted};
 
     fn read(text: &str) -> Result<File, ConfigError> {
         checked(|kinds, words| attachments::parse(text, kinds, words))

@@ -3,9 +3,10 @@
 use crate::args::{AttachmentsArgs, DetachArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::tables::Shown;
 use anyhow::Result;
-use control::attachments::{AttachmentSnapshot, AttachmentsAnswer};
 use control::client::{self, Method, ask};
+use frontend::attach::{AttachmentSnapshot, AttachmentsAnswer};
 use serde_json::json;
 
 const PATH: &str = "/v1/attachments";
@@ -23,7 +24,7 @@ pub fn list(args: &AttachmentsArgs, output: Output) -> Result<Outcome> {
         Some(format!("\n{}", line.replace(char::is_control, "?")))
     };
     let reasons: String = all.attachments.iter().filter_map(reason).collect();
-    output.result(&answer, format_args!("{all}{reasons}"))?;
+    output.result(&answer, format_args!("{}{reasons}", Shown(&all)))?;
     Ok(Outcome::Done)
 }
 

@@ -3,8 +3,8 @@
 use crate::args::{SwitchCommand, SwitchCommandArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::tables::SwitchAnswer;
 use anyhow::{Result, ensure};
-use control::answers::SwitchAnswer;
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 use load::KnobChange;

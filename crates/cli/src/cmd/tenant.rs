@@ -4,8 +4,9 @@ use super::tenant_events;
 use crate::args::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::tables::{DEFAULT_REFUSED, DEFAULT_SERVED, Shown};
 use anyhow::{Error, Result, ensure};
-use control::answers::{DEFAULT_REFUSED, DEFAULT_SERVED, TenantAnswer, TenantList};
+use control::api::{TenantAnswer, TenantList};
 use control::client::{self, Method, ask, escaped};
 use control::model::{ApiAddress, Tenant};
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         TenantCommand::List => {
             let answer = ask(api, Method::GET, PATH, None)?;
-            output.result(&answer, client::read::<TenantList>(&answer)?)?;
+            output.result(&answer, Shown(&client::read::<TenantList>(&answer)?))?;
         }
         TenantCommand::Show { name } => tell(&ask(api, Method::GET, &path(name), None)?, output)?,
         TenantCommand::Add { name, change } => {
@@ -77,5 +78,5 @@ fn path(name: &str) -> String {
 }
 
 fn tell(answer: &Value, output: Output) -> Result<()> {
-    output.result(answer, client::read::<TenantAnswer>(answer)?)
+    output.result(answer, Shown(&client::read::<TenantAnswer>(answer)?))
 }

@@ -1,8 +1,9 @@
 //! `switchyard tenant events`: tenants that exceed the rate of their SLO.
 
 use crate::output::Output;
+use crate::tables::Shown;
 use anyhow::Result;
-use control::answers::{EventLine, Events};
+use control::api::Events;
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 
@@ -21,10 +22,10 @@ pub fn run(follow: bool, after: u64, api: &ApiAddress, output: Output) -> Result
         let answer = ask(api, Method::GET, &path, None)?;
         let seen: Events = client::read(&answer)?;
         if !follow {
-            return output.result(&answer, &seen);
+            return output.result(&answer, Shown(&seen));
         }
         for event in &seen.events {
-            output.result(event, EventLine(event))?;
+            output.result(event, Shown(event))?;
         }
         after = seen.last;
         wait_ms = WAIT_MS;

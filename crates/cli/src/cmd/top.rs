@@ -2,14 +2,13 @@
 
 use super::signals;
 use crate::args::TopArgs;
+use crate::board::{Board, Sample};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::screen::{Key, Screen};
 use anyhow::{Context as _, Result};
-use control::board::Board;
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
-use control::snapshot::Snapshot;
 use control::with_causes;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal as _};
@@ -38,11 +37,11 @@ pub fn run(args: &TopArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn look(api: &ApiAddress) -> Result<Snapshot> {
+fn look(api: &ApiAddress) -> Result<Sample> {
     client::read(&ask(api, Method::GET, "/v1/stats", None)?)
 }
 
-fn watch(args: &TopArgs, first: Snapshot) -> Result<()> {
+fn watch(args: &TopArgs, first: Sample) -> Result<()> {
     let stop = signals::stop_flag()?;
     let screen = Screen::new(args.api.api.to_string(), Board::between(None, &first));
     let (sender, boards) = sync_channel(1);
@@ -71,7 +70,7 @@ impl Drop for Restored {
 fn keep_looking(
     api: &ApiAddress,
     interval: Duration,
-    mut earlier: Snapshot,
+    mut earlier: Sample,
     boards: &SyncSender<Result<Board>>,
 ) {
     loop {

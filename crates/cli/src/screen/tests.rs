@@ -1,11 +1,11 @@
 use super::*;
-use control::board::fixtures::after;
+use crate::board::fixtures::{after, between};
 use control::snapshot::Snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 fn screen() -> Screen {
-    let board = Board::between(Some(&after(1)), &after(2));
+    let board = between(Some(&after(1)), &after(2));
     Screen::new("127.0.0.1:4421".to_owned(), board)
 }
 
@@ -94,7 +94,7 @@ fn no_size_is_too_small_or_too_large() {
         Key::Up,
         Key::First,
     ];
-    let nothing = Board::between(None, &Snapshot::default());
+    let nothing = between(None, &Snapshot::default());
     for mut screen in [screen(), Screen::new(String::new(), nothing)] {
         screen.fail("nobody is there");
         for height in 1..40 {
@@ -159,7 +159,7 @@ fn an_error_is_one_line_until_there_is_a_board_again() {
     let lines = seen(&mut screen, 80, 24);
     assert_eq!(lines[23], r"retrying: nobody\n\u{1b}[2Jis there");
     assert_eq!(lines[1], "TENANTS");
-    screen.show(Board::between(None, &after(9)));
+    screen.show(between(None, &after(9)));
     let lines = seen(&mut screen, 80, 24);
     assert_eq!(lines[23], KEYS);
     assert!(lines[0].contains("1:00:09"), "{}", lines[0]);
@@ -171,7 +171,7 @@ fn rows_that_have_gone_leave_no_hole() {
     screen.press(Key::Last);
     let mut fewer = after(3);
     fewer.devices[0].tenants.truncate(1);
-    screen.show(Board::between(None, &fewer));
+    screen.show(between(None, &fewer));
     let lines = seen(&mut screen, 80, 7);
     assert_eq!(lines[1], "TENANTS");
     assert!(lines[3].starts_with("slow    (all)"), "{lines:?}");

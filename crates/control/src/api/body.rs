@@ -90,7 +90,7 @@ impl Body {
 
 /// Parts of the path, decoded.
 #[derive(Debug)]
-pub(super) struct PathParts<T>(pub(super) T);
+pub struct PathParts<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParts<T> {
     type Rejection = ApiError;

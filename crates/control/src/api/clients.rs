@@ -58,8 +58,8 @@ impl Clients {
         self.held_back[limit as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds the use of the limits, and those that they held back.
-    pub(super) fn tell(&self, snapshot: &mut Snapshot) {
+    /// Adds the use of the limits, and the number of clients that each held back.
+    fn tell(&self, snapshot: &mut Snapshot) {
         let max = self.limits.connections;
         snapshot.usage.push(UsageSnapshot {
             limit: NAMES[0].to_owned(),
@@ -77,7 +77,15 @@ impl Clients {
 }
 
 /// The clients of the interface that a request came to.
-pub(super) struct OfClients(pub(super) Arc<Clients>);
+#[derive(Debug)]
+pub struct OfClients(pub(super) Arc<Clients>);
+
+impl OfClients {
+    /// Adds the use of the interface's limits, and the number of clients that each held back.
+    pub fn tell(&self, snapshot: &mut Snapshot) {
+        self.0.tell(snapshot);
+    }
+}
 
 impl<S: Sync> FromRequestParts<S> for OfClients {
     type Rejection = Infallible;

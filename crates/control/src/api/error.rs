@@ -28,13 +28,14 @@ pub struct ErrorBody {
 
 /// An error on its way to a client.
 #[derive(Debug)]
-pub(super) struct ApiError {
+pub struct ApiError {
     status: StatusCode,
     body: ErrorBody,
 }
 
 impl ApiError {
-    pub(super) fn new(
+    /// An error with this status.
+    pub fn new(
         status: StatusCode,
         error: impl Into<String>,
         what_to_do: impl Into<String>,
@@ -50,23 +51,23 @@ impl ApiError {
         }
     }
 
-    pub(super) fn bad_request(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+    /// 400: the request has no meaning.
+    pub fn bad_request(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error, what_to_do)
     }
 
-    pub(super) fn not_found(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
+    /// 404: there is no such thing.
+    pub fn not_found(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, error, what_to_do)
     }
 
-    pub(super) fn method_not_allowed(
-        error: impl Into<String>,
-        what_to_do: impl Into<String>,
-    ) -> Self {
+    /// 405: the path takes other methods.
+    pub fn method_not_allowed(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, error, what_to_do)
     }
 
-    /// A bug: the work behind a request did not come to an end.
-    pub(super) fn internal(error: &dyn std::error::Error) -> Self {
+    /// 500: a bug; the work behind a request did not come to an end.
+    pub fn internal(error: &dyn std::error::Error) -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the request was not carried out: {error}"),

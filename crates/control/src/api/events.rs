@@ -10,12 +10,22 @@ use std::time::Duration;
 use axum::extract::{RawQuery, State};
 use axum::routing::get;
 use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::answers::Events;
 use crate::limits::{EVENTS_LOOK, EVENTS_WAIT_MS_MAX};
+use crate::snapshot::TenantEvent;
+
+/// Events after the one that the request named.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Events {
+    /// The events, in the order of their numbers.
+    pub events: Vec<TenantEvent>,
+    /// The number of the last one; without events the number that was named.
+    pub last: u64,
+}
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route("/v1/events", get(events))

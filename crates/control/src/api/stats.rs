@@ -5,12 +5,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 
 use super::clients::OfClients;
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::metrics::{self, Exposition};
+use crate::metrics::{self, Exposition, Scrape};
 use crate::snapshot::Snapshot;
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -21,7 +22,7 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/healthz", get(is_healthy))
 }
 
-async fn snapshot(state: &ApiState, OfClients(clients): OfClients) -> Result<Snapshot, ApiError> {
+async fn snapshot(state: &ApiState, clients: OfClients) -> Result<Snapshot, ApiError> {
     let mut snapshot = state.snapshot().await?;
     clients.tell(&mut snapshot);
     Ok(snapshot)
@@ -44,13 +45,14 @@ async fn scrape(
     clients: OfClients,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    Ok(scraped(snapshot(&state, clients).await?, &headers))
+    let snapshot = snapshot(&state, clients).await?;
+    Ok(scraped(Scrape { snapshot }, &headers))
 }
 
-/// Returns the metrics in the format that the client accepts.
-pub(super) fn scraped(snapshot: Snapshot, headers: &HeaderMap) -> Response {
+/// Returns metrics in the format that the client accepts.
+pub fn scraped(metrics: impl Collector, headers: &HeaderMap) -> Response {
     let format = Exposition::negotiated(headers);
-    let text = metrics::render(snapshot, format);
+    let text = metrics::render(metrics, format);
     ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
@@ -60,7 +62,7 @@ async fn is_healthy(State(state): State<ApiState>) -> (StatusCode, Json<Value>) 
 
 /// Returns 200 while clients may connect, and 503 once the process drains: a balancer sends no more
 /// of them to it.
-pub(super) fn health(is_draining: bool) -> (StatusCode, Json<Value>) {
+pub fn health(is_draining: bool) -> (StatusCode, Json<Value>) {
     let (code, status) = if is_draining {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
     } else {

@@ -7,18 +7,58 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
-use crate::answers::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
 use crate::config::from_table;
 use crate::control::ChangeError;
 use crate::error::ApplyError;
 use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, TenantSnapshot};
+
+/// All tenants of a target.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TenantList {
+    /// Hosts of no declared tenant are served as the default tenant.
+    pub default_tenant: bool,
+    /// The tenants.
+    pub tenants: Vec<TenantAnswer>,
+    /// Devices with a model.
+    pub devices: Vec<SharedDevice>,
+}
+
+/// A device that tenants share.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SharedDevice {
+    /// The device's name.
+    pub device: String,
+    /// Tokens generated in a second.
+    pub tokens_per_second: u64,
+    /// Of these, what is promised to latency-critical tenants.
+    pub reserved_tokens_per_second: u64,
+}
+
+/// One tenant.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TenantAnswer {
+    /// The declaration.
+    pub tenant: Tenant,
+    /// The service on each device.
+    pub devices: Vec<ServedTenant>,
+}
+
+/// The service of a tenant on a device.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServedTenant {
+    /// The device's name.
+    pub device: String,
+    /// The service.
+    pub served: TenantSnapshot,
+}
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

@@ -11,10 +11,10 @@ use crate::snapshot::{Latency, Snapshot};
 use target::{LATENCY_BOUNDS_NS, Metric, MetricKind};
 
 /// Labels without a value to point at for an exemplar.
-pub(super) type Labels = Vec<(&'static str, String)>;
+pub type Labels = Vec<(&'static str, String)>;
 
 /// One metric with one value for each set of labels.
-pub(super) fn family(
+fn family(
     encoder: &mut DescriptorEncoder<'_>,
     kind: MetricKind,
     name: &str,
@@ -51,11 +51,11 @@ pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-pub(super) fn uptime(
-    snapshot: &Snapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-    help: &str,
-) -> fmt::Result {
+/// Time since the start of the process.
+///
+/// # Errors
+/// Those of the encoder.
+pub fn uptime(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>, help: &str) -> fmt::Result {
     let uptime = seconds(snapshot.uptime_ms.saturating_mul(1_000_000));
     let (unit, kind) = (Some(&Unit::Seconds), MetricType::Gauge);
     let mut metric = encoder.encode_descriptor("uptime", help, unit, kind)?;
@@ -63,7 +63,10 @@ pub(super) fn uptime(
 }
 
 /// The metrics of a struct of counters: one value for each of `items`, with its labels.
-pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
+///
+/// # Errors
+/// Those of the encoder.
+pub fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
     encoder: &mut DescriptorEncoder<'_>,
     metrics: impl IntoIterator<Item = Metric<S>>,
     items: impl Fn() -> I,
@@ -85,6 +88,8 @@ pub(super) fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
 }
 
 /// Declares [`Metric`]s of a type: kind, name, help, and the way to the value.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! metrics {
     ($of:ty: $($kind:ident $name:literal $help:literal $value:expr;)+) => {
         [$(target::Metric::<$of> {
@@ -95,10 +100,13 @@ macro_rules! metrics {
         }),+]
     };
 }
-pub(super) use metrics;
+pub use metrics;
 
 /// A counter with one value for each of `words`, which a further label tells apart.
-pub(super) fn by_word<'a, S: 'a, W: IntoIterator<Item = (&'static str, u64)>>(
+///
+/// # Errors
+/// Those of the encoder.
+pub fn by_word<'a, S: 'a, W: IntoIterator<Item = (&'static str, u64)>>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help, unit): (&str, &str, Option<Unit>),
     items: impl Iterator<Item = (Labels, &'a S)>,
@@ -114,7 +122,8 @@ pub(super) fn by_word<'a, S: 'a, W: IntoIterator<Item = (&'static str, u64)>>(
 }
 
 /// Adds a label.
-pub(super) fn with(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
+#[must_use]
+pub fn with(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
     labels.push((name, value.to_string()));
     labels
 }

@@ -21,7 +21,11 @@ const USAGE: [Metric<UsageSnapshot>; 2] = metrics![UsageSnapshot:
     Gauge "limit_max" "What there is of it" |usage| usage.max;
 ];
 
-pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+/// Writes the use of limits, and the number of times that each held a client back.
+///
+/// # Errors
+/// Those of the encoder.
+pub fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     counters(encoder, LIMITED, || {
         let limited = snapshot.limited.iter();
         limited.map(|limited| (vec![("limit", limited.limit.clone())], limited))

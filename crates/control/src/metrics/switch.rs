@@ -105,7 +105,7 @@ fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Exposition, render};
+    use super::super::{Exposition, Scrape, render};
     use super::*;
     use switch::Class;
 
@@ -144,7 +144,7 @@ mod tests {
             },
             ..Snapshot::default()
         };
-        let text = render(snapshot, Exposition::OpenMetrics);
+        let text = render(Scrape { snapshot }, Exposition::OpenMetrics);
         let of = "core=\"2\",class=\"throughput\"";
         for line in [
             format!("switchyard_class_queues{{{of}}} 3"),

@@ -108,7 +108,7 @@ fn latencies(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{Exposition, render};
+    use crate::metrics::{Exposition, Scrape, render};
 
     #[test]
     fn a_tenant_is_told_apart_by_device_and_name() {
@@ -130,7 +130,7 @@ mod tests {
             }],
             ..Snapshot::default()
         };
-        let text = render(snapshot, Exposition::OpenMetrics);
+        let text = render(Scrape { snapshot }, Exposition::OpenMetrics);
         let who = "device=\"fast\",tenant=\"database\"";
         for line in [
             "switchyard_device_tokens_per_second{device=\"fast\"} 420000".to_owned(),

@@ -1,20 +1,16 @@
-//! The processes that the control thread serves: a target, and front ends.
+//! The process that the control thread serves: a target, or another one with an interface.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
-
-use crate::api::{self, Token};
-use crate::attachments::SharedAttachments;
+use crate::api::{self, Routes};
 use crate::control::Control;
 
-/// A process that has an interface, and is told of signals.
-pub(super) trait Managed: Send + Sync + 'static {
-    /// The routes of its interface.
-    fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router;
+/// A process with an HTTP interface, which receives signals.
+pub trait Managed: Send + Sync + 'static {
+    /// Returns the routes of its interface.
+    fn routes(&self) -> Routes;
 
     /// Begins its end at the first signal `name`; called at each. Must not block.
     fn terminate(&self, name: &str);
@@ -45,13 +41,8 @@ impl TargetProcess {
 }
 
 impl Managed for TargetProcess {
-    fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
-        api::router(
-            Arc::clone(&self.control),
-            self.file.clone(),
-            loopback,
-            token,
-        )
+    fn routes(&self) -> Routes {
+        api::routes(Arc::clone(&self.control), self.file.clone())
     }
 
     fn terminate(&self, name: &str) {
@@ -89,26 +80,5 @@ pub fn log_refused(file: &Path, error: &impl Display) {
     let shown = file.display();
     for problem in error.to_string().lines() {
         tracing::error!("SIGHUP: {shown} is not in force: {problem}");
-    }
-}
-
-/// A process of front ends.
-pub(super) struct FrontEnds(pub(super) SharedAttachments);
-
-impl Managed for FrontEnds {
-    fn router(&self, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
-        api::attachments_router(self.0.clone(), loopback, token)
-    }
-
-    fn terminate(&self, name: &str) {
-        tracing::info!("{name}: detaching");
-        self.0.terminate();
-    }
-
-    async fn reload(self: Arc<Self>, path: PathBuf) {
-        let reload = self.0.change(move |attachments| attachments.reload(&path));
-        if let Err(error) = reload.await {
-            tracing::error!("SIGHUP: the file was not put in force: {error}");
-        }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::figure::Sends;
 use anyhow::{Context as _, Result, bail, ensure};
-use control::answers::SwitchAnswer;
 use control::client::{self, Method};
 use control::model::ApiAddress;
+use control::snapshot::SwitchSnapshot;
 use host::{Host, Namespace};
 use reactor::PollPolicy;
 use std::io::{BufRead as _, BufReader};
@@ -119,7 +119,7 @@ pub(super) fn interface() -> ApiAddress {
 /// When it does not answer.
 pub(super) fn sends() -> Result<Sends> {
     let answer = client::ask(&interface(), Method::GET, "/v1/switch", None)?;
-    let SwitchAnswer { cores, .. } = client::read(&answer)?;
+    let cores: Vec<SwitchSnapshot> = client::read(&answer["cores"])?;
     let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
     Ok(classes.fold(Sends::default(), |sum, (_, class)| {
         let sizes = class.caravans.sizes.buckets();

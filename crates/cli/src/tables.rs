@@ -1,0 +1,13 @@
+//! Answers of the HTTP interface in words.
+
+mod attachments;
+mod events;
+mod switch;
+mod tenants;
+
+pub use switch::SwitchAnswer;
+pub use tenants::{DEFAULT_REFUSED, DEFAULT_SERVED};
+
+/// An answer, displayed for people.
+#[derive(Debug)]
+pub struct Shown<'a, T>(pub &'a T);
