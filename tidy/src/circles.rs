@@ -19,7 +19,7 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "a device is opened in one file and opens its channels in another; both read its options";
     "crates/block" => &["path/mod.rs", "path/submitter.rs"],
         "a path opens its channels, and these run its queue";
-    "crates/control" => &["config/node.rs", "config/problem.rs"],
+    "crates/config" => &["node.rs", "problem.rs"],
         "a problem finds its line in the nodes, and reading nodes ends with problems";
     "crates/control" => &["server.rs", "server/listener.rs"],
         "the server's error is that of its listener";

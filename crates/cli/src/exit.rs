@@ -1,7 +1,7 @@
 //! The exit code of the program, and its last message.
 
 use base::printable_lines;
-use control::with_causes;
+use config::with_causes;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 

@@ -52,10 +52,10 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::control::Control;
-use crate::limits::CONFIGURATION_BYTES_MAX;
 pub use body::PathParts;
 pub use clients::OfClients;
 pub(crate) use clients::{ClientLimit, Clients};
+use config::limits::CONFIGURATION_BYTES_MAX;
 pub use error::{ApiError, ErrorBody};
 pub use events::Events;
 use state::ApiState;

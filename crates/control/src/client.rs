@@ -7,9 +7,9 @@ pub use calibration::calibrate;
 pub use hyper::Method;
 pub use token::token;
 
-use crate::model::ApiAddress;
 use anyhow::{Context as _, Result, bail, ensure};
 use base::printable;
+use config::schema::ApiAddress;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;

@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::action::Action;
-use crate::config::{self, ConfigError};
 use crate::dataplane::DataPlane;
-use crate::diff::{FixedWhileRunning, build};
-use crate::error::ApplyError;
 use crate::folders;
-use crate::merge::{self, Contradiction, Difference, differences, merge};
-use crate::model::{Configuration, Device};
 use crate::snapshot::Snapshot;
 use crate::state::{StateError, StateFile};
+use config::ApplyError;
+use config::action::Action;
+use config::diff::{FixedWhileRunning, build};
+use config::merge::{self, Contradiction, Difference, differences, merge};
+use config::schema::{Configuration, Device};
+use config::{self, ConfigError};
 
 /// The configuration in force, and the dataplane it is in force in.
 pub struct Control {

@@ -4,11 +4,11 @@
 //! change is an [`Action`] that has happened when `apply` returns, and everything that is known about
 //! the cores is one [`Snapshot`].
 
-use crate::action::Action;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
-use crate::error::ApplyError;
 use crate::snapshot::{Snapshot, TenantEvent};
 use crate::state::ToZero;
+use config::ApplyError;
+use config::action::Action;
 use std::path::PathBuf;
 
 /// The dataplane: carries out actions, and shows its state.

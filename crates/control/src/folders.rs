@@ -10,10 +10,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::error::ApplyError;
-use crate::model::{Device, DeviceKind};
 #[cfg(doc)]
 use block::device::file::open_beneath;
+use config::ApplyError;
+use config::schema::{Device, DeviceKind};
 
 /// Refuses a device with a path that is not below one of `folders`, or that leads out of it by a
 /// symbolic link: before anything is changed, so it says why. What is there may change afterwards;
@@ -29,16 +29,6 @@ pub(crate) fn check(device: &Device, folders: &[PathBuf]) -> Result<(), ApplyErr
         Some(model) => check_path(model, false, folders),
         None => Ok(()),
     }
-}
-
-/// Returns the one of `folders` that `path` lies below; an empty path, below which nothing lies, where
-/// there is none.
-pub(crate) fn above<'a>(path: &Path, folders: &'a [PathBuf]) -> &'a Path {
-    let is_above = |folder: &&PathBuf| path.strip_prefix(folder).is_ok();
-    folders
-        .iter()
-        .find(is_above)
-        .map_or(Path::new(""), |folder| folder)
 }
 
 fn check_path(path: &Path, create: bool, folders: &[PathBuf]) -> Result<(), ApplyError> {

@@ -14,18 +14,18 @@ mod usage;
 mod view;
 mod zeroing;
 
-use crate::action::Action;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;
-use crate::device_model::DeviceModel;
-use crate::error::{ApplyError, ApplyErrorKind};
-use crate::model::{self, DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
 use crate::snapshot::{
     CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
     TenantEvent,
 };
 use crate::state::ToZero;
 use block::{Cache, Device};
+use config::action::Action;
+use config::device_model::DeviceModel;
+use config::schema::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
+use config::{ApplyError, ApplyErrorKind};
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
@@ -450,7 +450,7 @@ impl Plane {
 /// Opens a device, and reads its model.
 fn open(
     name: &str,
-    model: &model::Device,
+    model: &config::schema::Device,
     folders: Option<&[PathBuf]>,
 ) -> Result<OpenDevice, ApplyError> {
     let refused = |error: &dyn std::fmt::Display, remedy| {
@@ -473,14 +473,15 @@ fn open(
         device: opened.device,
         content: opened.content,
         cache: opened.cache,
-        file: matches!(model.kind, model::DeviceKind::File { .. }).then_some(opened.innermost),
+        file: matches!(model.kind, config::schema::DeviceKind::File { .. })
+            .then_some(opened.innermost),
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),
     })
 }
 
-fn to_referral(referral: &model::Referral) -> Result<Referral, ApplyError> {
+fn to_referral(referral: &config::schema::Referral) -> Result<Referral, ApplyError> {
     if referral.nqn != DISCOVERY_NQN {
         return Err(ApplyError::invalid(
             format!("a referral to {:?} cannot be named to hosts", referral.nqn),

@@ -11,13 +11,13 @@ use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
 
 use crate::api::Token;
 use crate::control::{ChangeError, Control};
-use crate::model::{ApiAddress, Configuration, Device, DeviceKind};
 use crate::plane::Plane;
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
 use crate::server::{self, Server, ServerError, ServerOptions};
 use crate::socket_access::SocketAccess;
 use crate::state::{StateError, StateFile};
+use config::schema::{ApiAddress, Configuration, Device, DeviceKind};
 
 /// Options of a target beside its configuration.
 #[derive(Debug, Default)]
@@ -264,7 +264,7 @@ fn boot() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Format, parse};
+    use config::{Format, parse};
 
     /// The files that each core opens for each namespace were left out, so a limit was taken for
     /// enough with which connections failed.

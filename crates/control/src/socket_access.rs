@@ -1,6 +1,6 @@
 //! The access to a Unix socket: of an attachment, or of the HTTP interface.
 
-use crate::model::{Configuration, SocketMode};
+use config::schema::{Configuration, SocketMode};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -50,36 +50,11 @@ impl SocketAccess {
     }
 }
 
-/// Returns the number of a group, which is a number or a name of `/etc/group`.
-///
-/// # Errors
-/// The remedy.
-pub fn group_number(text: &str) -> Result<u32, String> {
-    if let Ok(number) = text.parse() {
-        return Ok(number);
-    }
-    let groups = fs::read_to_string("/etc/group")
-        .map_err(|error| format!("/etc/group: {error}; write the number of the group"))?;
-    let number = groups.lines().find_map(|line| {
-        let mut words = line.split(':');
-        let is_it = words.next() == Some(text);
-        words.nth(1).filter(|_| is_it)?.parse().ok()
-    });
-    number.ok_or_else(|| "no group in /etc/group; write its number".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn groups_have_numbers() {
-        assert_eq!(group_number("root"), Ok(0));
-        assert_eq!(group_number("12"), Ok(12));
-        group_number("no such group").expect_err("it is not there");
-    }
 
     #[test]
     fn a_socket_gets_mode_and_group() {

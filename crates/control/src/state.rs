@@ -1,7 +1,7 @@
 //! State that survives a restart of the target: the configuration in force, the file it came from,
 //! and the ranges of devices that are to be zeroed before a namespace shows them.
 //!
-//! One JSON file, which is replaced in one step before each change (see [`crate::files`]). It keeps
+//! One JSON file, which is replaced in one step before each change (see [`config::files`]). It keeps
 //! both configurations, so that what the interface changed can be told from what the file changed
 //! meanwhile. One process at a time has it, by a lock on a second file beside it.
 
@@ -14,10 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use switch::knobs::{Knob, KnobError};
 
-use crate::config;
-use crate::files;
-use crate::limits::STATE_BYTES_MAX;
-use crate::model::{Configuration, REMOVED_LIMITS};
+use config::files;
+use config::limits::REPLACED_BYTES_MAX;
+use config::schema::{Configuration, REMOVED_LIMITS};
 
 /// The version of the format that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -151,7 +150,7 @@ impl StateFile {
     /// # Errors
     /// A file that cannot be read, or that this program did not write.
     pub fn load(&self) -> Result<Option<State>, StateError> {
-        let text = match files::read_regular(&self.path, STATE_BYTES_MAX) {
+        let text = match files::read_regular(&self.path, REPLACED_BYTES_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => {
@@ -201,8 +200,8 @@ impl StateFile {
             to_zero,
         };
         let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
-        if text.len() > STATE_BYTES_MAX {
-            let why = format!("it would be larger than {STATE_BYTES_MAX} bytes");
+        if text.len() > REPLACED_BYTES_MAX {
+            let why = format!("it would be larger than {REPLACED_BYTES_MAX} bytes");
             return Err(self.failed(why, "share fewer things"));
         }
         files::replace(&self.path, &text).map_err(|error| {

@@ -2,10 +2,11 @@
 
 use crate::text::comes_back;
 use axum::serve::Listener;
+use config::{Action, ApplyError, ApplyErrorKind, Configuration};
+use config::{Format, parse};
 use control::calibration::{CalibrationRequest, CalibrationSnapshot};
-use control::config::{Format, parse};
 use control::snapshot::TenantEvent;
-use control::{Action, ApplyError, ApplyErrorKind, Configuration, Control, DataPlane, Snapshot};
+use control::{Control, DataPlane, Snapshot};
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Blocking;

@@ -1,7 +1,7 @@
 //! Files that a person writes: configurations in TOML and JSON, and models of devices.
 
-use control::config::{Format, parse, validate};
-use control::{Configuration, DeviceModel};
+use config::{Configuration, DeviceModel};
+use config::{Format, parse, validate};
 
 /// Reads a configuration; what is accepted comes back the same from what is written of it. The
 /// first byte of `input` chooses the language.

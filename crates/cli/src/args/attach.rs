@@ -3,9 +3,10 @@
 use super::{Cores, HostArgs, Poll, block_size, device, for_target};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use config::schema::group_number;
+use config::schema::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind, SocketMode};
 use control::attachments::Entry;
-use control::model::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind, SocketMode};
-use control::socket_access::{SocketAccess, group_number};
+use control::socket_access::SocketAccess;
 use frontend::attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted, block_size_of};
 use frontend::nbd::{Address, NbdOptions, TlsOptions};
 use frontend::ublk::UblkOptions;

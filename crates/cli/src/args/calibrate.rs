@@ -4,7 +4,7 @@ use super::host::HostArgs;
 use super::switch::ApiArgs;
 use super::{block_size, measured_seconds, seconds};
 use clap::{Arg, ArgGroup, Args};
-use control::model::{BlockSize, DEFAULT_NQN, DeviceKind, DeviceTextError};
+use config::schema::{BlockSize, DEFAULT_NQN, DeviceKind, DeviceTextError};
 use qos::cost::Price;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! Local devices on the command line.
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use control::model::{DeviceKind, DeviceTextError};
+use config::schema::{DeviceKind, DeviceTextError};
 
 /// Parses the size of a RAM device.
 pub fn ram(size: &str) -> Result<DeviceKind, DeviceTextError> {

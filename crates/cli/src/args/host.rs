@@ -1,8 +1,8 @@
 //! `switchyard discover`, `identify`, `read` and `write`.
 
 use clap::Args;
-use control::Size;
-use control::model::DEFAULT_NQN;
+use config::schema::DEFAULT_NQN;
+use config::schema::Size;
 use host::{Host, HostBuilder, Namespace};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -86,9 +86,9 @@ fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
 ///
 /// # Errors
 /// The valid sizes.
-pub fn block_size(text: &str) -> Result<control::model::BlockSize, String> {
+pub fn block_size(text: &str) -> Result<::config::schema::BlockSize, String> {
     let bytes: u64 = text.parse().map_err(|_| "use 512 or 4096".to_owned())?;
-    control::model::BlockSize::try_from(bytes).map_err(|error| error.to_string())
+    ::config::schema::BlockSize::try_from(bytes).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::{Cores, SwitchArgs, block_size, device};
 use clap::{ArgMatches, Args, ValueEnum};
-use control::model::{ApiAddress, BlockSize, Device, DeviceKind, SocketMode};
+use config::schema::group_number;
+use config::schema::{ApiAddress, BlockSize, Device, DeviceKind, SocketMode};
 use control::process::confine::Confinement;
-use control::socket_access::group_number;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

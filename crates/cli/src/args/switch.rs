@@ -1,7 +1,7 @@
 //! `switchyard switch`.
 
 use clap::{Args, Subcommand};
-use control::model::ApiAddress;
+use config::schema::ApiAddress;
 use load::KnobChange;
 use switch::knobs::Preset;
 

@@ -2,7 +2,7 @@
 
 use super::switch::ApiArgs;
 use clap::{Args, Subcommand, ValueEnum};
-use control::model::{Allow, BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
+use config::schema::{Allow, BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
 
 /// Show and change the tenants of a running target
@@ -237,7 +237,7 @@ impl TenantChange {
                 .ok_or_else(|| missing("latency-us"))?,
             percentile: percentile.unwrap_or(Percentile::P95),
             read_percent: number(self.read_percent, |b| b.read_percent).unwrap_or(100),
-            request_size: request_size.unwrap_or(control::model::DEFAULT_REQUEST_SIZE),
+            request_size: request_size.unwrap_or(config::schema::DEFAULT_REQUEST_SIZE),
         });
         tenant.best_effort = None;
         Ok(())

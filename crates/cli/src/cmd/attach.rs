@@ -5,7 +5,7 @@ use crate::args::AttachArgs;
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Result, bail};
-use control::model::ApiAddress;
+use config::schema::ApiAddress;
 use frontend::ClassRules;
 use frontend::attach::{Origin, Ready, Reporter};
 use serde_json::json;

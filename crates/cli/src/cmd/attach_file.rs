@@ -3,7 +3,7 @@
 use crate::args::AttachCommand;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, FromArgMatches as _, Subcommand as _};
-use control::ConfigError;
+use config::ConfigError;
 use control::attachments::{self, ClassCondition, Entry, Fault, Kind, Word};
 use frontend::attach::File;
 use frontend::{ClassRule, ClassRules};

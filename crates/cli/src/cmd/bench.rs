@@ -5,7 +5,7 @@ use crate::args::{LoadArgs, LoadedDevice};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, bail, ensure};
-use control::model::{BlockSize, Device, DeviceKind};
+use config::schema::{BlockSize, Device, DeviceKind};
 use control::plane::devices;
 use indicatif::ProgressBar;
 use load::vhost::VhostDisk;

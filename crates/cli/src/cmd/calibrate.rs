@@ -5,7 +5,7 @@ use crate::args::{CalibrateDeviceArgs, NamedDevice};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
-use control::model::{Device, DeviceKind};
+use config::schema::{Device, DeviceKind};
 use control::plane::devices;
 use host::Namespace;
 use indicatif::ProgressBar;

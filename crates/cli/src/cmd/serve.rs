@@ -5,10 +5,11 @@ use crate::exit::Outcome;
 use crate::log;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
-use control::model::{Subsystem, Switch};
+use config::schema::{Subsystem, Switch};
+use config::{Configuration, with_causes};
 use control::process::confine::{self, Paths};
 use control::socket_access::SocketAccess;
-use control::{Configuration, Serving, ServingOptions, Snapshot, with_causes};
+use control::{Serving, ServingOptions, Snapshot};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ fn watch_stdin(target: Arc<Target>) -> Result<()> {
 /// Returns the configuration of the flags or of the file.
 fn configuration(args: &ServeArgs) -> Result<Configuration> {
     if let Some(path) = &args.config {
-        return Ok(control::config::load_waiting(path)?);
+        return Ok(config::load_waiting(path)?);
     }
     let mut configuration = Configuration::default_with(args.devices.clone());
     if !args.listen.is_empty() {
@@ -111,7 +112,7 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     configuration.api.clone_from(&args.api);
     configuration.api_socket_mode = args.api_socket_mode;
     configuration.api_socket_group = args.api_socket_group;
-    control::config::validate(&configuration)?;
+    config::validate(&configuration)?;
     Ok(configuration)
 }
 

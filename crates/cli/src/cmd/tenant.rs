@@ -6,9 +6,9 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::tables::{DEFAULT_REFUSED, DEFAULT_SERVED, Shown};
 use anyhow::{Error, Result, ensure};
+use config::schema::{ApiAddress, Tenant};
 use control::api::{TenantAnswer, TenantList};
 use control::client::{self, Method, ask, escaped};
-use control::model::{ApiAddress, Tenant};
 use serde_json::Value;
 
 const PATH: &str = "/v1/tenants";

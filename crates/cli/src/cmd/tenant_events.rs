@@ -3,9 +3,9 @@
 use crate::output::Output;
 use crate::tables::Shown;
 use anyhow::Result;
+use config::schema::ApiAddress;
 use control::api::Events;
 use control::client::{self, Method, ask};
-use control::model::ApiAddress;
 
 /// Time that a request waits for an event, in milliseconds; less than the request timeout.
 const WAIT_MS: u64 = 20_000;

@@ -2,8 +2,8 @@
 
 use super::Shown;
 use base::printable;
+use config::schema::{Allow, Tenant};
 use control::api::{ServedTenant, TenantAnswer, TenantList};
-use control::model::{Allow, Tenant};
 use control::snapshot::{Latency, ServiceClass, TenantSnapshot};
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //! does not do to devices.
 
 use crate::common::{Folder, code, json, pattern, program, run, stderr};
-use control::DeviceModel;
+use config::DeviceModel;
 use qos::{Percentile, PricedOperation};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -6,7 +6,7 @@
 
 use crate::common;
 use crate::common::{Folder, Serving, code, json, pattern, run, stderr};
-use control::DeviceModel;
+use config::DeviceModel;
 use qos::PricedOperation;
 use std::path::Path;
 use std::process::Output;

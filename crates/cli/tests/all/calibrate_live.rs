@@ -5,7 +5,7 @@
 
 use crate::common;
 use crate::common::{Folder, Serving, code, eventually, json, program, run, stderr, stdout};
-use control::DeviceModel;
+use config::DeviceModel;
 use qos::TokenRate;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};

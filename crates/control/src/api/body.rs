@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::clients::{ClientLimit, Clients, OfClients};
 use super::error::ApiError;
-use crate::config::{Format, FromNode, parse_part};
-use crate::limits::CONFIGURATION_BYTES_MAX;
+use config::limits::CONFIGURATION_BYTES_MAX;
+use config::{Format, FromNode, parse_part};
 
 /// The body as text, and its language.
 #[derive(Debug)]

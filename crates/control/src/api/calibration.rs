@@ -9,8 +9,8 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
-use crate::config::{FoundNode, FromNode, Table};
 use crate::limits::{CALIBRATION_SECONDS, CALIBRATION_SECONDS_DEFAULT, CALIBRATION_SHARE_PERCENT};
+use config::{FoundNode, FromNode, Table};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route(

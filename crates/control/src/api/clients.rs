@@ -8,8 +8,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tokio::sync::Semaphore;
 
-use crate::model::ApiLimits;
 use crate::snapshot::{LimitedSnapshot, Snapshot, UsageSnapshot};
+use config::schema::ApiLimits;
 
 /// A limit of clients: a key of `[api_limits]`, or the size of a body, which is fixed.
 #[derive(Clone, Copy, Debug)]

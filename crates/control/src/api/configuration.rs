@@ -12,10 +12,9 @@ use serde::Serialize;
 use super::body::Body;
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::action::Action;
-use crate::config;
 use crate::control::Control;
-use crate::merge::{Difference, actions};
+use config::action::Action;
+use config::merge::{Difference, actions};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::action::Action;
-use crate::config::from_table;
-use crate::error::ApplyError;
-use crate::model::{Configuration, Device};
+use config::ApplyError;
+use config::action::Action;
+use config::from_table;
+use config::schema::{Configuration, Device};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
-use crate::config::ConfigError;
 use crate::control::ChangeError;
-use crate::diff::{Fixed, FixedWhileRunning};
-use crate::error::{ApplyError, ApplyErrorKind};
+use config::ConfigError;
+use config::diff::{Fixed, FixedWhileRunning};
+use config::{ApplyError, ApplyErrorKind};
 
 /// The body of every response that is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use super::subsystems::find;
-use crate::action::Action;
-use crate::config::from_table;
-use crate::model::{Configuration, NQN_EXPECTED};
+use config::action::Action;
+use config::from_table;
+use config::schema::{Configuration, NQN_EXPECTED};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

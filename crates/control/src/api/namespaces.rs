@@ -10,10 +10,10 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use super::subsystems::find;
-use crate::action::Action;
-use crate::config::{FoundNode, FromNode, Table};
-use crate::error::ApplyError;
-use crate::model::{Namespace, Size};
+use config::ApplyError;
+use config::action::Action;
+use config::schema::{Namespace, Size};
+use config::{FoundNode, FromNode, Table};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::body::Body;
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::action::Action;
-use crate::model::Referral;
+use config::action::Action;
+use config::schema::Referral;
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route("/v1/referrals", get(list).post(add).delete(remove))

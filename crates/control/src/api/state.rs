@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use crate::action::Action;
 use crate::control::{ChangeError, Control};
-use crate::model::Configuration;
 use crate::snapshot::Snapshot;
+use config::action::Action;
+use config::schema::Configuration;
 
 use super::error::ApiError;
 

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::action::Action;
-use crate::error::ApplyError;
-use crate::model::{Configuration, Subsystem};
+use config::ApplyError;
+use config::action::Action;
+use config::schema::{Configuration, Subsystem};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::body::Body;
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::action::Action;
-use crate::error::ApplyError;
-use crate::model::{Plain, Switch, SwitchChange};
+use config::ApplyError;
+use config::action::Action;
+use config::schema::{Plain, Switch, SwitchChange};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route("/v1/switch", get(show).patch(turn))

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::action::Action;
-use crate::config::from_table;
 use crate::control::ChangeError;
-use crate::error::ApplyError;
-use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
 use crate::snapshot::{Snapshot, TenantSnapshot};
+use config::ApplyError;
+use config::action::Action;
+use config::from_table;
+use config::schema::{Configuration, DEFAULT_TENANT, Tenant};
 
 /// All tenants of a target.
 #[derive(Debug, Serialize, Deserialize)]

@@ -10,11 +10,11 @@ use std::path::Path;
 use nix::unistd::User;
 use switch::Class;
 
-use crate::config::{ConfigError, Format, FoundNode, FromNode, Spot, Table, Value};
-use crate::config::{check_api_limits, from_table, parse_part, parsed, read, read_waiting};
 use crate::limits::{ATTACHMENT_NAME_BYTES_MAX, ATTACHMENTS_MAX};
-use crate::model::{ApiAddress, ApiLimits, Size};
-use crate::suggest::nearest;
+use config::nearest;
+use config::schema::{ApiAddress, ApiLimits, Size};
+use config::{ConfigError, Format, FoundNode, FromNode, Spot, Table, Value};
+use config::{check_api_limits, from_table, parse_part, parsed, read, read_waiting};
 
 /// A kind of front end.
 #[derive(Clone, Debug)]

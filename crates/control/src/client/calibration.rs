@@ -2,8 +2,8 @@
 
 use super::{Method, ask, escaped, read};
 use crate::calibration::{CalibrationSnapshot, CalibrationState};
-use crate::model::ApiAddress;
 use anyhow::Result;
+use config::schema::ApiAddress;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 //! or as the name of a file.
 
 use crate::api::Token;
-use crate::files;
 use anyhow::{Context as _, Result, bail};
+use config::files;
 use std::path::PathBuf;
 
 /// The variable with the token itself.

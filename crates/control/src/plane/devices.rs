@@ -1,15 +1,15 @@
 //! From what a configuration or a flag says to a device.
 
-use crate::folders;
-use crate::model::{
-    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
-    FaultOperation, FaultRule as FaultRuleModel, IoPath, Size,
-};
 use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Cache, CacheOptions, Device, DeviceError, PathDevice};
+use config::files::folder_above;
+use config::schema::{
+    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
+    FaultOperation, FaultRule as FaultRuleModel, IoPath, Size,
+};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -155,7 +155,7 @@ fn open_kind(
             };
             let file = match folders {
                 None => FileDevice::open(options)?,
-                Some(folders) => FileDevice::open_beneath(folders::above(path, folders), options)?,
+                Some(folders) => FileDevice::open_beneath(folder_above(path, folders), options)?,
             };
             let shown = path.display();
             tracing::info!(path = %shown, "opened: {}", file.mode());
@@ -236,7 +236,7 @@ fn effect(rule: &FaultRuleModel) -> Result<FaultEffect, DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::BlockSize;
+    use config::schema::BlockSize;
 
     /// A cache that could not fit filled the memory until the process was killed.
     #[test]

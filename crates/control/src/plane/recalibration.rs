@@ -7,11 +7,11 @@ use crate::calibration::{
     CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
     UnkeptPromise,
 };
-use crate::device_model::{DeviceModel, Live, PriceList, Provenance};
-use crate::error::ApplyError;
-use crate::provenance;
 use base::Nanos;
 use block::Device;
+use config::ApplyError;
+use config::device_model::{DeviceModel, Live, PriceList, Provenance};
+use config::provenance;
 use qos::live::{LiveError, Observation, Refit};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

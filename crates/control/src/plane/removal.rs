@@ -1,7 +1,7 @@
 //! Removal of devices.
 
 use super::{OpenDevice, Plane};
-use crate::error::ApplyError;
+use config::ApplyError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Tenants of a configuration, as the target takes them.
 
-use crate::model::{Access, Permission, Tenant};
+use config::schema::{Access, Permission, Tenant};
 use target::{AccessGrant, Others, Tenancy, TenantGrant, TenantOptions};
 
 /// Returns the tenancy of a configuration. A tenant that matches everything, as `default` does,

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::calibration::{CalibrationRequest, CalibrationState};
-use crate::model::{BlockSize, DeviceKind};
 use base::Nanos;
+use config::schema::{BlockSize, DeviceKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use target::Limits;
@@ -34,7 +34,7 @@ fn plane(change_timeout: Nanos) -> Plane {
     Plane::new(Target::new(limits, 1).expect("good limits"), vec![0])
 }
 
-fn add(plane: &Plane, device: model::Device) -> Arc<dyn Device> {
+fn add(plane: &Plane, device: config::schema::Device) -> Arc<dyn Device> {
     let name = "d".to_owned();
     let added = plane.apply(&Action::AddDevice { name, device }, None);
     added.expect("it can be opened");
@@ -55,7 +55,7 @@ fn memory_is_removed_without_a_wait() {
     let size = SIZE;
     let held = add(
         &plane,
-        model::Device::new(DeviceKind::Ram { size, block_size }),
+        config::schema::Device::new(DeviceKind::Ram { size, block_size }),
     );
     let begun = Instant::now();
     remove(&plane).expect("no namespace uses it");
@@ -67,8 +67,8 @@ fn path(name: &str) -> PathBuf {
     block::temporary(name)
 }
 
-fn file(path: &Path) -> model::Device {
-    model::Device::new(DeviceKind::File {
+fn file(path: &Path) -> config::schema::Device {
+    config::schema::Device::new(DeviceKind::File {
         path: path.to_owned(),
         size: Some(SIZE),
         block_size: BlockSize::B4096,
@@ -105,8 +105,8 @@ impl Calibrated {
         Self { disk, model }
     }
 
-    fn device(&self) -> model::Device {
-        model::Device {
+    fn device(&self) -> config::schema::Device {
+        config::schema::Device {
             model: Some(self.model.clone()),
             ..file(&self.disk)
         }
@@ -144,7 +144,7 @@ fn a_removal_that_fails_leaves_a_calibration_as_it_is() {
 fn a_calibration_above_a_cache_ends_with_its_device() {
     let plane = plane(Nanos::from_millis(50));
     let disk = Calibrated::new("cached");
-    let device = model::Device {
+    let device = config::schema::Device {
         cache: Some(SIZE),
         ..disk.device()
     };
@@ -201,7 +201,7 @@ fn a_device_with_larger_blocks_is_zeroed_to_the_byte() {
     let path = path("larger-blocks");
     let length = usize::try_from(SIZE.bytes).expect("a small file");
     std::fs::write(&path, vec![7; length]).expect("it is written");
-    let device = model::Device::new(DeviceKind::File {
+    let device = config::schema::Device::new(DeviceKind::File {
         path: path.clone(),
         size: Some(SIZE),
         block_size: BlockSize::B4096,

@@ -2,10 +2,10 @@
 //! their content, and are zeroed before a namespace shows them again.
 
 use super::Plane;
-use crate::action::Action;
-use crate::error::ApplyError;
 use crate::limits::ERASE_PIECE_BYTES;
 use crate::state::ToZero;
+use config::ApplyError;
+use config::action::Action;
 
 impl Plane {
     /// See [`DataPlane::zero_before`](crate::DataPlane::zero_before).

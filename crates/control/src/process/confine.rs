@@ -5,8 +5,8 @@
 //! makes. All of this is inherited by threads, so it comes before the first of them; it cannot be
 //! taken back.
 
-use crate::model::{ApiAddress, Configuration, DeviceKind};
 use crate::socket_access::SocketAccess;
+use config::schema::{ApiAddress, Configuration, DeviceKind};
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, path_beneath_rules,

@@ -3,7 +3,7 @@
 //!
 //! Any user of the machine reaches a loopback port, so a connection has to show soon that it is
 //! worth its place: it is closed without a request after `request_timeout_ms` of the
-//! [limits](crate::model::ApiLimits), and after a request that is refused for lack of the token. At most
+//! [limits](config::schema::ApiLimits), and after a request that is refused for lack of the token. At most
 //! `connections` are open at a time; for one more the oldest one without a request is closed, and where all have had one, it waits.
 //! After that, one on which nothing moves for `idle_timeout_ms` is closed, except while an
 //! answer is due: a change takes its time, and waits for those before it.
@@ -34,8 +34,8 @@ use tokio::time::{Instant, Sleep};
 use super::ServerError;
 use crate::api::{ClientLimit, Clients};
 use crate::limits::API_ACCEPT_LOG_PERIOD_MS;
-use crate::model::ApiAddress;
 use crate::socket_access::SocketAccess;
+use config::schema::ApiAddress;
 
 /// Connections that the kernel keeps for us until we accept them.
 const BACKLOG: i32 = 128;

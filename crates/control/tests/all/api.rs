@@ -3,7 +3,7 @@
 // The whole file is a test program, and a panic is how a test fails.
 
 use crate::common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
-use switchyard_control::Action;
+use config::Action;
 use switchyard_control::snapshot::{TenantEvent, TenantEventKind};
 
 const A: &str = "/v1/subsystems/nqn.2026-11.com.example:a";
@@ -381,9 +381,7 @@ fn a_failure_on_the_way_is_undone() {
     new.devices.insert("more".to_owned(), device);
     new.subsystems[0].namespaces.clear();
     new.subsystems
-        .push(switchyard_control::model::Subsystem::new(
-            "nqn.2026-11.com.example:z",
-        ));
+        .push(config::schema::Subsystem::new("nqn.2026-11.com.example:z"));
     let body = serde_json::to_string(&new).unwrap();
     let response = send(&server, "POST", "/v1/config", &body);
     let error = response.error(500);

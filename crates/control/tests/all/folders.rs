@@ -4,12 +4,13 @@
 // The whole file is a test program, and a panic is how a test fails.
 
 use crate::common::{Intercepted, Scratch};
+use config::Action;
+use config::schema::Device;
+use config::{Format, parse};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use switchyard_control::config::{Format, parse};
-use switchyard_control::model::Device;
-use switchyard_control::{Action, Control, DataPlane as _, Plane};
+use switchyard_control::{Control, DataPlane as _, Plane};
 use target::{Limits, Target};
 
 const MODEL: &str = "version = 1

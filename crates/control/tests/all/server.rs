@@ -3,13 +3,13 @@
 // The whole file is a test program, and a panic is how a test fails.
 
 use crate::common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
+use config::schema::{ApiAddress, ApiLimits};
+use config::{Format, parse};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use switchyard_control::config::{Format, parse};
-use switchyard_control::model::{ApiAddress, ApiLimits};
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::socket_access::SocketAccess;
 use switchyard_control::{ServerError, Token};

@@ -4,11 +4,12 @@
 // The whole file is a test program, and a panic is how a test fails.
 
 use crate::common::{MemoryPlane, Scratch};
+use config::Action;
+use config::schema::{Configuration, Device, DeviceKind};
+use config::{Format, parse};
 use std::path::Path;
 use std::sync::Arc;
-use switchyard_control::config::{Format, parse};
-use switchyard_control::model::{Configuration, Device, DeviceKind};
-use switchyard_control::{Action, ChangeError, Control, DataPlane, StateFile};
+use switchyard_control::{ChangeError, Control, DataPlane, StateFile};
 
 const FILE: &str = "
 [devices.a]

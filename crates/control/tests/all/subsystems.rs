@@ -3,12 +3,13 @@
 // The whole file is a test program, and a panic is how a test fails.
 
 use crate::common::Scratch;
+use config::Action;
+use config::schema::Configuration;
+use config::{Format, parse};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use switchyard_control::config::{Format, parse};
-use switchyard_control::model::Configuration;
-use switchyard_control::{Action, Control, DataPlane, Plane, StateFile};
+use switchyard_control::{Control, DataPlane, Plane, StateFile};
 use target::{Limits, Target, wait_by};
 
 const FILE: &str = "

@@ -4,7 +4,7 @@
 
 use crate::common;
 use crate::common::{TOML, control, get, request, send, serve};
-use switchyard_control::Action;
+use config::Action;
 
 #[test]
 fn a_tenant_that_somebody_else_changed_is_not_overwritten() {

@@ -4,13 +4,12 @@
 // The whole file is a test program, and a panic is how a test fails.
 
 use crate::common::{Intercepted, Scratch};
+use config::schema::{Configuration, DeviceKind};
+use config::{Action, ApplyError};
+use config::{Format, parse};
 use std::path::PathBuf;
 use std::sync::Arc;
-use switchyard_control::config::{Format, parse};
-use switchyard_control::model::{Configuration, DeviceKind};
-use switchyard_control::{
-    Action, ApplyError, ChangeError, Control, DataPlane as _, Plane, StateFile,
-};
+use switchyard_control::{ChangeError, Control, DataPlane as _, Plane, StateFile};
 use target::{Limits, Target};
 
 const NQN: &str = "nqn.2026-11.com.example:a";

@@ -5,7 +5,7 @@ use crate::attach::attached::{Attached, of_class};
 use crate::attach::snapshot::{AttachmentSnapshot, AttachmentState};
 use crate::attach::wanted::Wanted;
 use anyhow::{Context as _, Result, ensure};
-use control::with_causes;
+use config::with_causes;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use switch::Class;

@@ -5,7 +5,7 @@
 //! It is there only while no process has the volume attached: after a process that was killed the time
 //! is not known, and counts as that of the attach. Writes of other hosts in between are not seen.
 
-use control::model::DeviceKind;
+use config::schema::DeviceKind;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

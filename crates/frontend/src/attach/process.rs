@@ -6,7 +6,7 @@ use crate::attach::shared::SharedAttachments;
 use crate::attach::wanted::{File, FileReader, ReadFile, Wanted};
 use crate::passed_sockets;
 use anyhow::{Context as _, Result, bail};
-use control::model::ApiAddress;
+use config::schema::ApiAddress;
 use control::process::service_manager::ServiceManager;
 use control::server::{self, ServerOptions};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Words about attachments, for people and programs.
 
 use anyhow::Result;
-use control::model::ApiAddress;
+use config::schema::ApiAddress;
 use serde_json::Value;
 use std::fmt;
 

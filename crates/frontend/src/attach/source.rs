@@ -8,7 +8,7 @@ use crate::attach::succession::TargetSuccession;
 use crate::vhost::Succession;
 use anyhow::{Context as _, Result, anyhow};
 use block::{Device, PathDevice};
-use control::model::{self, BlockSize, DeviceKind};
+use config::schema::{BlockSize, DeviceKind};
 use control::plane::devices;
 use host::{CoreId, HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
 use std::fmt;
@@ -100,7 +100,7 @@ impl Source {
             SourceDevice::Local(kind) => {
                 let identity = identity_of(kind)?;
                 let modified = Modified::of_file(kind);
-                let device = model::Device::new(kind.clone());
+                let device = config::schema::Device::new(kind.clone());
                 let device = devices::open(&device).context("cannot open the device")?;
                 Self {
                     namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],

@@ -5,7 +5,7 @@ use crate::fuse::Options as FuseOptions;
 use crate::nbd::{Address, NbdOptions};
 use crate::ublk::UblkOptions;
 use crate::vhost::VhostOptions;
-use control::ConfigError;
+use config::ConfigError;
 use control::attachments::{Entry, Interface};
 use control::socket_access::SocketAccess;
 use host::CoreId;

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use cli::exit::Outcome;
 use cli::output::Output;
-use control::with_causes;
+use config::with_causes;
 use indicatif::ProgressBar;
 use switchyard_lab::figure::{
     Effort, Extent, FIGURES, Figure, FigureArgs, FigureReport, List, Progress, Quiet, Work, chosen,

@@ -2,7 +2,7 @@
 
 use super::loads::Load;
 use clap::Args;
-use control::model::DEFAULT_NQN;
+use config::schema::DEFAULT_NQN;
 use host::resolve;
 use load::measured_seconds;
 use std::net::SocketAddr;

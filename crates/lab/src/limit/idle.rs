@@ -62,7 +62,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     let connections = args.idle_connections;
     let peer = Peer {
         address: target.address(),
-        nqn: control::model::DEFAULT_NQN.to_owned(),
+        nqn: config::schema::DEFAULT_NQN.to_owned(),
         nsid: 1,
         block_bytes: 4096,
     };

@@ -94,7 +94,7 @@ fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
     prefill(&target.connect(1)?)?;
     let remote = Remote {
         address: &target.address().to_string(),
-        nqn: control::model::DEFAULT_NQN,
+        nqn: config::schema::DEFAULT_NQN,
         nsid: 1,
     };
     let hosts = u32::try_from(HOSTS).expect("a small number");

@@ -3,8 +3,8 @@
 use super::load::HOST_NQN;
 use crate::figure::{FLASH_READ_US, FLASH_WRITE_US, System};
 use base::Nanos;
-use control::DeviceModel;
-use control::device_model::{PriceList, Provenance};
+use config::DeviceModel;
+use config::device_model::{PriceList, Provenance};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{Curve, Percentile, TokenRate};
@@ -38,7 +38,7 @@ baseline = "{preset}"
 
 /// The subsystem with a namespace for each of these devices.
 fn subsystem(devices: &[&str]) -> String {
-    let nqn = control::model::DEFAULT_NQN;
+    let nqn = config::schema::DEFAULT_NQN;
     let mut text = format!("\n[[subsystems]]\nnqn = \"{nqn}\"\nallow_any_host = true\n");
     for (device, nsid) in devices.iter().zip(1..) {
         // Writing to a string cannot fail.
@@ -120,13 +120,12 @@ pub(super) fn with_tokens(system: &System, cores: &[u32], model: &Path, tenants:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::config::Format;
+    use config::Format;
 
     #[test]
     fn configurations_can_be_read_and_have_their_tenants() {
         let system = &System::SWITCHYARD;
-        let read =
-            |text: &str| control::config::parse(text, Format::Toml).expect("a configuration");
+        let read = |text: &str| config::parse(text, Format::Toml).expect("a configuration");
         let flash = read(&with_flash(system, &[0, 1], 1 << 20));
         assert_eq!(flash.subsystems[0].namespaces.len(), 2);
         let model = std::env::temp_dir().join("a \"model\".toml");
@@ -135,7 +134,7 @@ mod tests {
         let plenty = plenty();
         assert_eq!(DeviceModel::parse(&plenty.to_toml()), Ok(plenty));
         let text = with_tokens(system, &[0], &model, 10_000);
-        assert!(text.len() < control::limits::CONFIGURATION_BYTES_MAX);
+        assert!(text.len() < config::limits::CONFIGURATION_BYTES_MAX);
         let tokens = read(&text);
         assert_eq!(tokens.tenants.len(), 10_000);
         assert_eq!(tokens.devices.len(), 1);

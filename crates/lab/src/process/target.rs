@@ -2,8 +2,8 @@
 
 use crate::figure::Sends;
 use anyhow::{Context as _, Result, bail, ensure};
+use config::schema::ApiAddress;
 use control::client::{self, Method};
-use control::model::ApiAddress;
 use control::snapshot::SwitchSnapshot;
 use host::{Host, Namespace};
 use reactor::PollPolicy;
@@ -89,7 +89,7 @@ impl Target {
     /// When it cannot be connected to.
     pub fn connect(&self, nsid: u32) -> Result<Namespace> {
         let host = Host::builder().poll(PollPolicy::Never).build()?;
-        let subsystem = host.connect(&self.address.to_string(), control::model::DEFAULT_NQN)?;
+        let subsystem = host.connect(&self.address.to_string(), config::schema::DEFAULT_NQN)?;
         Ok(subsystem.namespace(nsid)?)
     }
 }

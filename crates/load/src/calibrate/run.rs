@@ -4,9 +4,9 @@ use super::{Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, ca
 use anyhow::Result;
 use block::Device;
 use block::device::flash::Profile;
-use control::DeviceModel;
-use control::device_model::{PriceList, Provenance};
-use control::provenance;
+use config::DeviceModel;
+use config::device_model::{PriceList, Provenance};
+use config::provenance;
 use qos::fit::Known;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

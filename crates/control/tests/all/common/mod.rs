@@ -9,18 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use config::schema::{ApiAddress, Configuration};
+use config::{Action, ApplyError, ApplyErrorKind};
 use serde_json::Value;
 use switchyard_control::calibration::{CalibrationRequest, CalibrationSnapshot, CalibrationState};
-use switchyard_control::model::{ApiAddress, Configuration};
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::snapshot::{
     ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, TenantEvent,
     TenantSnapshot,
 };
 use switchyard_control::state::ToZero;
-use switchyard_control::{
-    Action, ApplyError, ApplyErrorKind, Control, DataPlane, Plane, Snapshot, Token,
-};
+use switchyard_control::{Control, DataPlane, Plane, Snapshot, Token};
 
 /// What servers of tests want to be shown over TCP.
 pub const TOKEN: &str = "0123456789abcdef";
@@ -225,8 +224,7 @@ impl DataPlane for MemoryPlane {
 
 /// A control plane over a [`MemoryPlane`], both begun with `toml`.
 pub fn control(toml: &str) -> (Arc<Control>, Arc<MemoryPlane>) {
-    let configuration =
-        switchyard_control::config::parse(toml, switchyard_control::config::Format::Toml).unwrap();
+    let configuration = config::parse(toml, config::Format::Toml).unwrap();
     let plane = MemoryPlane::new(configuration.emptied());
     let control = Control::start(&configuration, Arc::clone(&plane) as Arc<dyn DataPlane>).unwrap();
     (Arc::new(control), plane)

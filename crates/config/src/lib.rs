@@ -1,0 +1,151 @@
+//! The configuration of a target: its types, read from TOML or JSON, checked, compared, merged.
+//!
+//! Everything configured is declared once, in [`schema`]. Reading has two steps: `decode` turns the
+//! text's tree into values and refuses wrong types and unknown keys; `check` compares values with
+//! each other. Both report problems by the place of the key and continue, so that one run shows all
+//! problems. Request bodies are read by the same two steps. [`diff()`] turns two configurations into
+//! [`Action`]s, and [`merge`] combines the changes of a file and of the HTTP interface. Apart from
+//! reading files, nothing here does I/O.
+
+pub mod action;
+mod check;
+mod decode;
+pub mod device_model;
+pub mod diff;
+mod error;
+pub mod files;
+pub mod limits;
+pub mod merge;
+mod node;
+mod problem;
+pub mod provenance;
+pub mod schema;
+mod spot;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+pub use action::Action;
+pub use check::check_api_limits;
+pub use decode::{FromNode, Table, parsed};
+pub use device_model::DeviceModel;
+pub use diff::{Fixed, FixedWhileRunning, build, diff};
+pub use error::{ApplyError, ApplyErrorKind, with_causes};
+pub use merge::{Contradiction, Difference, differences};
+pub use node::{Node, Value};
+pub use problem::{ConfigError, Problem};
+pub use schema::{Configuration, Size};
+pub use spot::{FoundNode, Spot};
+pub use suggest::nearest;
+
+use check::check;
+use files::{read_any, read_regular};
+use limits::{CONFIGURATION_BYTES_MAX, PROBLEMS_MAX};
+use spot::Problems;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// The languages a configuration is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML 1.0.
+    Toml,
+    /// JSON, with the same keys.
+    Json,
+}
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// Every problem found, with line and key; without a file's name, which
+/// [`ConfigError::in_file`] adds.
+pub fn parse(text: &str, format: Format) -> Result<Configuration, ConfigError> {
+    parse_part(text, format, |mut configuration: Configuration, root| {
+        check(&configuration, root);
+        configuration.sort();
+        Some(configuration)
+    })
+}
+
+/// Reads the body of a request or the text of a file; `check` then checks the whole.
+///
+/// # Errors
+/// Every problem found, with line and key.
+pub fn parse_part<T: FromNode, U>(
+    text: &str,
+    format: Format,
+    check: impl FnOnce(T, &Spot<'_>) -> Option<U>,
+) -> Result<U, ConfigError> {
+    let root = Node::parse(text, format)?;
+    let located = |problems: Problems| ConfigError::located(problems.into_list(), &root, text);
+    // One more than is shown tells the reader that there are more.
+    let problems = Problems::new(PROBLEMS_MAX + 1);
+    let value = T::from_node(&FoundNode::new(&root, problems.root()));
+    let Some(value) = value.filter(|_| problems.is_empty()) else {
+        return Err(located(problems));
+    };
+    let problems = Problems::new(usize::MAX);
+    let checked = check(value, &problems.root()).filter(|_| problems.is_empty());
+    checked.ok_or_else(|| located(problems))
+}
+
+/// Reads and checks the TOML file at `path`. Never waits for another process: a pipe is refused.
+///
+/// # Errors
+/// Every problem found, with file, line and key; or why the file cannot be read.
+pub fn load(path: &Path) -> Result<Configuration, ConfigError> {
+    parse(&read(path)?, Format::Toml).map_err(|error| error.in_file(path))
+}
+
+/// The same for a process that holds nothing up yet: it waits for what another one writes to a pipe.
+///
+/// # Errors
+/// As [`load`], but for pipes.
+pub fn load_waiting(path: &Path) -> Result<Configuration, ConfigError> {
+    parse(&read_waiting(path)?, Format::Toml).map_err(|error| error.in_file(path))
+}
+
+/// Checks a configuration that was built rather than read.
+///
+/// # Errors
+/// Every problem found, with the key it would have in a file.
+pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
+    let problems = Problems::new(usize::MAX);
+    check(configuration, &problems.root());
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(ConfigError::named(problems.into_list(), configuration))
+}
+
+/// Reads the text of a regular file.
+///
+/// # Errors
+/// The reason, and the remedy.
+pub fn read(path: &Path) -> Result<String, ConfigError> {
+    explained(path, read_regular(path, CONFIGURATION_BYTES_MAX))
+}
+
+/// The same for any file; for a pipe it waits until its writer has closed it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_waiting(path: &Path) -> Result<String, ConfigError> {
+    explained(path, read_any(path, CONFIGURATION_BYTES_MAX))
+}
+
+fn explained(path: &Path, text: io::Result<String>) -> Result<String, ConfigError> {
+    text.map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => "name a file that is there",
+            ErrorKind::PermissionDenied => "make the file readable for this user",
+            ErrorKind::InvalidData | ErrorKind::IsADirectory => {
+                "name a regular file: a configuration, written in TOML"
+            }
+            ErrorKind::FileTooLarge => "shorten it, or name another file",
+            _ => "check the path",
+        };
+        let problem = Problem::of_file(format!("cannot be read: {error}"), remedy);
+        ConfigError::single(problem).in_file(path)
+    })
+}
