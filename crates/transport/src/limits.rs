@@ -1,18 +1,19 @@
-//! All limits of this crate, with the unit in the name and the reason.
+//! Limits of this crate, each with its unit in the name and its reason.
 
 use wire::tcp::CapsuleResp;
 use wire::tcp::limits::{DIGEST_BYTES, PREFIX_BYTES_MAX, TERM_REQ_BYTES_MAX};
 
-/// Payload with more missing bytes than this is received directly into its destination. Below, a
+/// Minimum missing bytes of a payload for a receive directly into its destination. Below it, a
 /// copy from the receive buffer costs less than another system call.
 pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * 1024;
 
-/// Most header bytes of a command or response in a send list: header of the data PDU with digest
+/// Maximum header bytes of a command or response in a send list: header of the data PDU with digest
 /// and padding, data digest, and a CapsuleResp.
 pub const PDU_HEADER_BYTES_MAX: usize =
     PREFIX_BYTES_MAX + DIGEST_BYTES + CapsuleResp::SIZE + DIGEST_BYTES;
 
-/// Most ranges of a command or response in a send list: header, payload, and digest with response.
+/// Maximum ranges of a command or response in a send list: header, payload, and digest with
+/// response.
 pub const PDU_RANGES_MAX: usize = 3;
 
 /// Segments of a command or response with data in a caravan: header, and data. A following digest

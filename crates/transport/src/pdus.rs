@@ -10,7 +10,7 @@ use wire::tcp::digest::{crc32c_append, digest_bytes};
 use wire::tcp::limits::{DIGEST_BYTES, PREFIX_BYTES_MAX, TERM_REQ_BYTES_MAX};
 use wire::tcp::{C2hData, CapsuleCmd, CapsuleResp, H2cData, R2t, Role, TermReq};
 
-/// Step in bytes of copies for the digest of memory that cannot be read in place.
+/// Bytes copied at a time to compute the digest of memory that cannot be read in place.
 const PIECE_BYTES: usize = 4096;
 
 impl<T: Default> SendQueue<T> {
@@ -57,7 +57,7 @@ impl<T: Default> SendQueue<T> {
         self.list().push_header(&header[..length]);
     }
 
-    /// Appends one C2HData PDU with the data of a command that begins at an offset of it.
+    /// Appends one C2HData PDU with a part of a command's data, at its offset in the data.
     #[inline]
     pub fn push_c2h_data_at(
         &mut self,
@@ -116,7 +116,7 @@ fn digest_of(data: &IoSlice) -> [u8; DIGEST_BYTES] {
     if let Some(bytes) = data.bytes() {
         return digest_bytes(bytes);
     }
-    // A device's memory can only be copied out.
+    // A device's memory can only be read by copying.
     let mut piece = [0; PIECE_BYTES];
     let mut crc = 0;
     let mut at = 0;

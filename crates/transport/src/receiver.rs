@@ -30,7 +30,7 @@ pub struct Receiver {
     state: ReceiveState,
 }
 
-/// The current receive.
+/// The outstanding receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReceiveState {
     /// None.
@@ -132,8 +132,8 @@ impl Receiver {
         if filled > 0 && self.framer.data_remaining().is_some() {
             match slice.bytes() {
                 Some(bytes) => self.framer.advance_external(&bytes[..filled]),
-                // A device's memory gives no bytes to compute a digest over: where one was agreed,
-                // such data is received into a buffer.
+                // A device's memory cannot be read for a digest: with a negotiated digest, such
+                // data is received into a buffer.
                 None => {
                     let filled = u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
                     self.framer.advance_unseen(filled);

@@ -6,13 +6,6 @@
 //! owner sets the limits of a caravan, supplies its memory ([`ListSource`]), and limits the number
 //! of complete caravans.
 //!
-//! ```text
-//!           push_*            complete              next_send              sent
-//!  empty ───────────► filling ─────────► complete ─────────────► under way ──────► empty
-//!                        │                                           ▲
-//!                        └── the doorbell rings, or `send_now` ──────┘
-//! ```
-//!
 //! Invariants: urgent PDUs are never delayed; a change of the doorbell's mode loses nothing; at
 //! most one send is outstanding.
 
@@ -41,7 +34,7 @@ pub struct ListPair {
 }
 
 impl ListPair {
-    /// Pool for the lists of active connections.
+    /// Creates an empty pair, whose lists come from `pool` when the connection needs them.
     #[must_use]
     pub const fn new(pool: SendListPool) -> Self {
         Self { pool, taken: 0 }
@@ -94,6 +87,13 @@ impl Departure {
 
 /// The sending half of a connection. `T` is the owner's accounting data of a caravan; it starts
 /// with the default value.
+///
+/// ```text
+///           push_*            complete              next_send              sent
+///  empty ───────────► filling ─────────► complete ─────────────► in flight ──────► empty
+///                        │                                           ▲
+///                        └── the doorbell rings, or `send_now` ──────┘
+/// ```
 #[derive(Debug)]
 pub struct SendQueue<T> {
     /// Digests and alignment of sent PDUs.
@@ -341,14 +341,16 @@ impl<T: Default> SendQueue<T> {
         !self.is_sending() && self.has_nothing_to_send()
     }
 
-    /// Returns the number of completed sends once all complete caravans are sent.
+    /// Returns the number that the count of completed sends reaches once all complete caravans are
+    /// sent.
     #[inline]
     #[must_use]
     pub fn mark(&self) -> u64 {
         self.sent + self.complete.len() as u64 + u64::from(self.is_sending())
     }
 
-    /// Returns the number of completed sends once the current caravan is sent, too.
+    /// Returns the number that the count of completed sends reaches once the current caravan is
+    /// sent, too.
     #[inline]
     #[must_use]
     pub fn filling_mark(&self) -> u64 {
@@ -371,7 +373,7 @@ mod tests {
     use switch::doorbell::{Decision, Urgency};
     use wire::nvme::{Completion, Status};
 
-    /// Bytes of an answer without digest.
+    /// Bytes and segments of a response without digest.
     const ANSWER: (u32, u32) = (24, 1);
 
     fn queue() -> (SendQueue<usize>, ListPair) {
