@@ -1,16 +1,13 @@
 //! The FUSE front end: each device is a file that any process of a stock Linux kernel can use.
 //!
-//! [`Attachment`] mounts a directory with one regular file per namespace, `MOUNTPOINT/NSID`, of the
-//! device's size. Its *dataplane thread* reads requests from `/dev/fuse`, replies to those for
-//! names and attributes, submits data requests to the devices, and replies as they complete, in any
-//! order.
-//!
-//! The kernel caches reads but not writes: a completed write has reached the device. A file opened
-//! with `O_DIRECT` bypasses the cache; its requests are whole blocks, or fail with `EINVAL`.
-//! `fsync` is Flush, and a write with `O_DSYNC` is durable on completion. `fallocate` writes zeroes
-//! (`FALLOC_FL_ZERO_RANGE`), with deallocation allowed for `FALLOC_FL_PUNCH_HOLE`. Files cannot be
-//! created, removed or resized; a program that truncates its output file needs an option against it
-//! (`dd conv=notrunc`).
+//! [`Attachment`] mounts a directory with one file per namespace, `MOUNTPOINT/NSID`. Its *dataplane
+//! thread* reads requests from `/dev/fuse`, submits data requests to the devices, and replies as
+//! they complete, in any order. The kernel caches reads but not writes: a completed write has
+//! reached the device. A file opened with `O_DIRECT` bypasses the cache; its requests are whole
+//! blocks, or fail with `EINVAL`. `fsync` is Flush, a write with `O_DSYNC` is durable on
+//! completion, and `fallocate` writes zeroes (`FALLOC_FL_ZERO_RANGE`), with deallocation allowed
+//! for `FALLOC_FL_PUNCH_HOLE`. Files have the size of their device and cannot be created, removed
+//! or resized: a program must not truncate its output (`dd conv=notrunc`).
 
 mod abi;
 mod error;

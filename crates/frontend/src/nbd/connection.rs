@@ -1,12 +1,5 @@
 //! One client's connection: bytes to requests, completions to replies.
 //!
-//! ```text
-//!                 GO, EXPORT_NAME               DISCONNECT, error, time-out, drain
-//!   Negotiating ------------------> Serving ------------------------------------> Ending
-//!        |                                                                          ^
-//!        +------------ ABORT, nonsense, time-out, drain ----------------------------+
-//! ```
-//!
 //! A connection that is ending receives nothing more. It is closed once its requests are complete
 //! and their replies are sent.
 
@@ -45,6 +38,13 @@ enum Phase {
 }
 
 /// A client's connection.
+///
+/// ```text
+///                 GO, EXPORT_NAME               DISCONNECT, error, timeout, drain
+///   Negotiating ------------------> Serving ------------------------------------> Ending
+///        |                                                                          ^
+///        +------------ ABORT, invalid input, timeout, drain ------------------------+
+/// ```
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: SocketId,
