@@ -84,9 +84,9 @@ impl<T: Copy + Send> BoundedQueue<T> {
     /// Claims the next number. [`publish`](Self::publish) must follow.
     #[inline]
     fn claim(&self) -> Option<usize> {
-        // Acquire, and release below: of the takes that made the room for this number, each
-        // happened before one of the pushes so far or before this one. So a stale stamp is never
-        // seen here by producers of a consumer that counts its requests.
+        // Acquire, and release below: each take that made room for this number happened before an
+        // earlier push or before this push. So producers never see a stale stamp here if the
+        // consumer limits its outstanding requests to the capacity.
         let mut tail = self.tail.0.load(Ordering::Acquire);
         loop {
             if self.slot(tail).stamp.load(Ordering::Acquire) == tail {
@@ -102,7 +102,7 @@ impl<T: Copy + Send> BoundedQueue<T> {
                 }
                 continue;
             }
-            // Full, unless another producer was faster.
+            // Full, unless another producer has advanced the tail.
             let now = self.tail.0.load(Ordering::Acquire);
             if now == tail {
                 return None;
@@ -116,8 +116,8 @@ impl<T: Copy + Send> BoundedQueue<T> {
     fn publish(&self, number: usize, element: T) {
         let slot = self.slot(number);
         slot.element.with_mut(|place| {
-            // SAFETY: the slot belongs to the thread that claimed the number until the stamp says
-            // that it is published; no other thread reads or writes it before.
+            // SAFETY: the slot belongs to the thread that claimed the number until the stamp marks
+            // it as published; no other thread reads or writes it before.
             unsafe { *place = MaybeUninit::new(element) }
         });
         slot.stamp.store(number.wrapping_add(1), Ordering::Release);
@@ -133,8 +133,8 @@ impl<T: Copy + Send> BoundedQueue<T> {
             if slot.stamp.load(Ordering::Acquire) != next {
                 return None;
             }
-            // One consumer needs no exchange. It makes a second one harmless, at the price of a few
-            // nanoseconds.
+            // A single consumer needs no exchange. It makes a second consumer harmless, at a cost
+            // of a few nanoseconds.
             let order = Ordering::Relaxed;
             match self.head.0.compare_exchange(head, next, order, order) {
                 Ok(_) => {
@@ -241,8 +241,8 @@ mod tests {
         }
     }
 
-    /// A consumer that waited for such a producer spun on its processor for as long as the kernel
-    /// kept the producer from it: up to 884 ms at a better nice value.
+    /// The consumer must not wait for such a producer: it would spin while the kernel does not run
+    /// the producer, 884 ms were measured at a better nice value.
     #[test]
     fn a_producer_that_stops_before_it_publishes_delays_no_consumer() {
         let queue = BoundedQueue::new(4);
@@ -284,7 +284,7 @@ mod loom_tests {
 
     fn builder() -> loom::model::Builder {
         let mut builder = loom::model::Builder::new();
-        // More switches out of turn take minutes.
+        // More preemptions take minutes.
         builder.preemption_bound = Some(3);
         builder
     }
@@ -344,8 +344,8 @@ mod loom_tests {
         });
     }
 
-    /// As many requests as the queue has room for are outstanding: the end of each finds room,
-    /// whatever thread brings it, and however stale its view of the queue is.
+    /// With as many outstanding requests as the queue has room for, the completion of each finds
+    /// room, from any thread and with any stale view of the queue.
     #[test]
     fn loom_a_queue_with_room_for_all_requests_is_never_full() {
         builder().check(|| {
@@ -355,7 +355,7 @@ mod loom_tests {
             let mut taken = Vec::new();
             for element in 1..4 {
                 queue.push(element).expect("there is room");
-                // One that was taken makes room for the next; until then there is no request.
+                // A taken element makes room for the next request.
                 match queue.take() {
                     Some(element) => taken.push(element),
                     None => break,
@@ -371,8 +371,8 @@ mod loom_tests {
         });
     }
 
-    /// The producer goes on only after the consumer looked: in a queue that waits for it, neither
-    /// would.
+    /// The producer continues only after the consumer's check: in a queue that waits for it,
+    /// neither would continue.
     #[test]
     fn loom_a_producer_that_stops_before_it_publishes_delays_no_consumer() {
         builder().check(|| {

@@ -34,151 +34,151 @@ macro_rules! mutations {
 }
 
 mutations! {
-    /// The host's lost writes do not wait for the end of the controller that they were lost with.
+    /// The host's lost writes do not wait for the end of the controller of their lost connection.
     FenceIgnored = "fence-ignored",
-    /// A fence that falls takes those of other lost associations with it.
+    /// The end of a fence also ends the fences of other lost associations.
     FenceFellsOthers = "fence-fells-others",
-    /// The host takes fences for over at once at a target that cannot end controllers.
+    /// The host ends fences immediately at a target without End Controller.
     FenceNotTimed = "fence-not-timed",
-    /// The target says that a lost controller is over while its device still has writes of it.
+    /// The target answers End Controller while the device still has writes of the lost controller.
     EndControllerEarly = "end-controller-early",
-    /// A write that the device has when its connection is lost outlives its controller.
+    /// A write in the device when its connection is lost is not awaited when its controller ends.
     CommandOutlives = "command-outlives",
-    /// A newer write passes one that was lost with a connection and is sent again.
+    /// A newer write passes a write that is resent after a lost connection.
     ReplayNotLocked = "replay-not-locked",
-    /// Blocks of a lost write that was reported may be written anew before it is over.
+    /// Blocks of a lost write that was reported may be rewritten before that write has ended.
     ReportedNotFenced = "reported-not-fenced",
-    /// A newer write passes one that was given up and not answered.
+    /// A newer write passes a write that timed out or was cancelled without an answer.
     HoldForgotten = "hold-forgotten",
-    /// The host reports a write that was lost with a connection as done.
+    /// The host reports a write lost with a connection as successful.
     LostWriteDone = "lost-write-done",
-    /// The host forgets a read that was lost with a connection.
+    /// The host never completes a read lost with a connection.
     LostReadForgotten = "lost-read-forgotten",
     /// The host does not notice that a target lost its write cache.
     CacheLossUnnoticed = "cache-loss-unnoticed",
-    /// The host reports a Flush as done that promised what a write cache lost.
+    /// The host reports a Flush as successful although a write cache lost the writes before it.
     CacheLossHidden = "cache-loss-hidden",
-    /// A Flush counts for all that was acknowledged until it is done, not until it is asked for.
+    /// A Flush covers writes acknowledged until its end instead of until its start.
     FlushCountsLater = "flush-counts-later",
-    /// A request keeps what its first commands wrote although a write cache lost it with the connection.
+    /// A request counts blocks of its first commands as written after a write cache lost them.
     LostPartsKept = "lost-parts-kept",
-    /// The host gives up a target for good although it was told to keep reconnecting.
+    /// The host gives up a target permanently although it is configured to keep reconnecting.
     LossFinal = "loss-final",
-    /// A channel that got no queue does not ask for one again.
+    /// A channel that got no queue does not request one again.
     QueueNotAskedFor = "queue-not-asked-for",
-    /// A lane of which the controller has the queue still is not opened again.
+    /// A lane whose queue the controller still holds is not opened again.
     LaneNotReopened = "lane-not-reopened",
-    /// The host takes another volume under the same NSID for the one that it knew.
+    /// The host accepts another volume under the same NSID as the known volume.
     OtherVolumeAccepted = "other-volume-accepted",
-    /// The host gives two outstanding commands the same identifier.
+    /// The host assigns the same identifier to two outstanding commands.
     CommandIdReused = "command-id-reused",
-    /// The host reports a request as done when its first command is.
+    /// The host completes a request when its first command has completed.
     SplitDoneEarly = "split-done-early",
-    /// The host tells twice that a request failed, or was carried out in several commands.
+    /// The host completes a request twice if it failed, or used several commands.
     CompletedTwice = "completed-twice",
-    /// The host sends the beginning of a write's data for every R2T.
+    /// The host sends the first bytes of a write's data for every R2T.
     TransferFromStart = "transfer-from-start",
-    /// The host takes no account of MAXH2CDATA.
+    /// The host ignores MAXH2CDATA.
     MaxH2cDataIgnored = "max-h2c-data-ignored",
-    /// The host believes data although its digest does not match.
+    /// The host accepts data with a wrong digest.
     HostDigestIgnored = "host-digest-ignored",
     /// The host sends no keep-alive.
     KeepAliveNotSent = "keep-alive-not-sent",
-    /// The host uses every entry of a queue, of which one has to stay empty.
+    /// The host uses every entry of a queue, although one must stay empty.
     QueueOverfilled = "queue-overfilled",
-    /// The target believes data although its digest does not match.
+    /// The target accepts data with a wrong digest.
     TargetDigestIgnored = "target-digest-ignored",
-    /// The target takes the data of every H2CData PDU for the beginning of its command's.
+    /// The target treats the data of every H2CData PDU as the first bytes of its command.
     DataOffsetIgnored = "data-offset-ignored",
-    /// The target asks for more data than the command has.
+    /// The target requests more data than the command has.
     R2tBeyondCommand = "r2t-beyond-command",
     /// Every R2T of a command has the same transfer tag.
     TransferTagReused = "transfer-tag-reused",
-    /// The target's SQ head stands still.
+    /// The target's SQ head does not advance.
     SqHeadStands = "sq-head-stands",
-    /// The target answers a Flush without asking the device.
+    /// The target answers a Flush without flushing the device.
     FlushNotDone = "flush-not-done",
-    /// The target treats a write with FUA like any other.
+    /// The target ignores FUA.
     FuaIgnored = "fua-ignored",
     /// The target sends the answer to a Flush twice.
     AnsweredTwice = "answered-twice",
     /// The target does not answer some Compares.
     AnswerDropped = "answer-dropped",
-    /// The target sends less of a large read than was asked for.
+    /// The target returns only a part of a large read.
     ReadCutShort = "read-cut-short",
-    /// The target answers with success where its device failed.
+    /// The target reports success although its device failed.
     DeviceErrorHidden = "device-error-hidden",
     /// Write Zeroes leaves out its last block.
     ZeroesMissLast = "zeroes-miss-last",
-    /// Deallocate takes the block before its range as well.
+    /// Deallocate includes the block before its range.
     DeallocateNeighbour = "deallocate-neighbour",
-    /// Compare looks at all blocks but the last.
+    /// Compare ignores the last block.
     CompareMissesLast = "compare-misses-last",
-    /// Abort of a command that its device has is answered as done, and its slot is free.
+    /// Abort reports a command as aborted while its device has it, and frees its slot.
     AbortFreesSlot = "abort-frees-slot",
-    /// Abort of a Dataset Management is answered as done while the device has pieces of it.
+    /// Abort reports a Dataset Management as aborted while the device has pieces of it.
     AbortAnsweredEarly = "abort-answered-early",
-    /// A reset or a shutdown is over while devices have writes of the I/O queues.
+    /// A reset or shutdown completes while devices have writes of the I/O queues.
     ResetEndsEarly = "reset-ends-early",
-    /// Undoing the addition of a namespace forgets its commands that are in flight.
+    /// The rollback of a namespace addition drops its commands in flight.
     UndoForgetsCommands = "undo-forgets-commands",
-    /// The target lets controllers of hosts that fell silent live on.
+    /// The target does not end controllers after their keep-alive timeout.
     KeepAliveNotKept = "keep-alive-not-kept",
-    /// The target takes no keep-alive for a sign of its host.
+    /// A Keep Alive command does not restart the keep-alive timer.
     KeepAliveNotRestarted = "keep-alive-not-restarted",
-    /// Hosts are not told of namespaces that change.
+    /// Hosts get no notice of changed namespaces.
     ChangeNotTold = "change-not-told",
-    /// Hosts are not told of a namespace that has become smaller.
+    /// Hosts get no notice of a namespace that has shrunk.
     ShrinkNotTold = "shrink-not-told",
-    /// Commands enter a namespace that is paused.
+    /// A paused namespace accepts commands.
     PauseIgnored = "pause-ignored",
-    /// Of a command over extents only the first one is held to the permissions.
+    /// Permissions are checked only for the first extent of a command.
     ExtentsNotAsked = "extents-not-asked",
-    /// Of a command over extents that the controller does not take the host sends only the first one.
+    /// The host sends only the first extent if the controller does not support the command.
     ExtentsLeftOut = "extents-left-out",
-    /// The target says of extents that failed that they were done.
+    /// The target reports failed extents as completed.
     ExtentFailureHidden = "extent-failure-hidden",
-    /// The target keeps the buffer of a write that failed.
+    /// The target does not free the buffer of a failed write.
     BufferKept = "buffer-kept",
-    /// The target refuses commands that have to wait for a buffer.
+    /// The target refuses commands that must wait for a buffer.
     StallRefused = "stall-refused",
-    /// A queue that moves to another core of the target forgets its digests.
+    /// A queue that moves to another core of the target loses its digest settings.
     MoveForgetsDigests = "move-forgets-digests",
-    /// A tenant's requests are released without their tokens being taken.
+    /// A tenant's requests are released without being charged.
     TokensNotTaken = "tokens-not-taken",
-    /// Tokens that a thread generates are given out twice.
+    /// Tokens generated by a thread are distributed twice.
     TokensGivenTwice = "tokens-given-twice",
-    /// A tenant may touch one block more than its range.
+    /// A tenant may access one block beyond its range.
     RangeOffByOne = "range-off-by-one",
-    /// A change of the access rules does not re-evaluate what a connected host may do.
+    /// A change of the access rules does not update the permissions of connected hosts.
     RightsNotAsked = "rights-not-asked",
-    /// Controllers of a host live on although it was denied the subsystem.
+    /// Controllers of a host are not ended when it is denied the subsystem.
     DeniedHostStays = "denied-host-stays",
-    /// A cache evicts pages that differ from the device.
+    /// A cache evicts dirty pages.
     DirtyPageEvicted = "dirty-page-evicted",
-    /// A Flush of a cache does not wait for the pages that it writes back.
+    /// A Flush of a cache does not wait for its write-back.
     WriteBackNotAwaited = "write-back-not-awaited",
-    /// A cache fills and writes pages of a range that a request changes on the device.
+    /// A cache fills and writes back pages of a range that a request changes on the device.
     ClaimIgnored = "claim-ignored",
-    /// Of the requests of a merged command only the first one is completed.
+    /// Only the first request of a merged command is completed.
     MergedEndsFirst = "merged-ends-first",
-    /// A path says of requests that failed that they were done.
+    /// An I/O path reports failed requests as successful.
     PathErrorHidden = "path-error-hidden",
-    /// A path forgets what a runner that lost its channel had of other threads.
+    /// An I/O path drops other threads' requests of a runner that lost its channel.
     BatchNotPutBack = "batch-not-put-back",
-    /// A path tells one thread alone of a lost write cache.
+    /// An I/O path reports a lost write cache to one thread only.
     LossToldOnce = "loss-told-once",
-    /// A runner of a path that dies tells other threads nothing of what it had of theirs.
+    /// A runner of an I/O path that dies never completes its requests of other threads.
     DeadRunnerSilent = "dead-runner-silent",
-    /// A channel forgets what it had sent by a queue that it is not granted again.
+    /// A channel drops the requests sent on a queue that it is not granted again.
     UngrantedForgotten = "ungranted-forgotten",
-    /// The plug of a path knows no time at which it is due.
+    /// A plugged queue of an I/O path is never due.
     PlugNeverDue = "plug-never-due",
     /// The driver does not watch a socket that is no longer hot.
     ColdSocketForgotten = "cold-socket-forgotten",
-    /// The driver sleeps although sockets wait in line for a receive buffer that is free.
+    /// The driver sleeps although sockets wait for a receive buffer that is free.
     LineForgotten = "line-forgotten",
-    /// The driver sleeps although a send in pieces, or a close, is to go on.
+    /// The driver sleeps although a partial send or a close has to continue.
     PieceForgotten = "piece-forgotten",
 }
 

@@ -70,8 +70,8 @@ fn escape(text: &str, escaped: impl Fn(char) -> String) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Two lines, a command to a terminal in each of its forms, text that runs backwards, text that
-    /// hides, and a name that is all right.
+    /// Two lines, a terminal command in each of its forms, right-to-left text, invisible text, and
+    /// a harmless name.
     const HOSTILE: &str =
         "a\r\nb\u{1b}[2J\u{9b}2J\u{7f}\u{202e}c\u{200b}\u{e0041}d \u{e9}\u{1f4be}";
 

@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(timers.len(), 1);
     }
 
-    /// A keep-alive time-out that a host made shorter again and again left a deadline each time.
+    /// A host that repeatedly shortens its keep-alive timeout adds a deadline each time.
     #[test]
     fn cancelled_deadlines_are_bounded() {
         const OWNERS: usize = 3;

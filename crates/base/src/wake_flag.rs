@@ -45,7 +45,7 @@ impl WakeFlag {
     #[inline]
     pub fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
         self.set(true);
-        // Orders the store before the look, as `is_needed` orders the push before its look.
+        // Orders the store before the check, as `is_needed` orders the push before its check.
         fence(Ordering::SeqCst);
         if idle() {
             return true;
@@ -58,8 +58,8 @@ impl WakeFlag {
     fn set(&self, asleep: bool) {
         #[cfg(not(loom))]
         self.asleep.store(asleep, Ordering::Relaxed);
-        // Loom has no total order of plain stores to one place, but of exchanges: without it, a thread
-        // that sleeps twice is lost in orders that do not exist.
+        // Loom has a total order of exchanges on a location, but not of plain stores: with stores,
+        // a thread that sleeps twice is lost in orders that do not exist.
         #[cfg(loom)]
         self.asleep.swap(asleep, Ordering::Relaxed);
     }
@@ -111,13 +111,12 @@ mod loom_tests {
     use loom::sync::atomic::AtomicUsize;
     use loom::thread;
 
-    /// Two bring work while the sleeper falls asleep: whatever the order, either it found the work
-    /// of both, or it is woken.
+    /// Two producers add work while the thread falls asleep: in any order, it either finds the work
+    /// of both, or is woken.
     #[test]
     fn no_work_is_left_lying_while_its_thread_sleeps() {
         let mut model = loom::model::Builder::new();
-        // Three switches out of turn are enough to break each half of the agreement; more take
-        // minutes.
+        // Three preemptions suffice to break each half of the protocol; more take minutes.
         model.preemption_bound = Some(3);
         model.check(|| {
             let wake_flag = Arc::new(WakeFlag::new());
