@@ -1,4 +1,4 @@
-//! Boots the guest of `guest/network.sh` with the given settings, and prints its results; for
+//! Boots the guest of `guest/network.sh` with the given settings, and prints its results. Used by
 //! `scripts/bench-network`.
 //!
 //! ```sh

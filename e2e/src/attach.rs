@@ -17,7 +17,7 @@ impl Attach {
     /// Starts an NBD server with these arguments, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends, or says nothing in time.
+    /// If it ends, or is not ready before the deadline.
     pub fn nbd(arguments: &[&str]) -> Result<Self> {
         Self::start("nbd", arguments)
     }
@@ -26,7 +26,7 @@ impl Attach {
     /// the path of its socket.
     ///
     /// # Errors
-    /// As [`Attach::nbd`].
+    /// Like [`Attach::nbd`].
     pub fn vhost(arguments: &[&str]) -> Result<Self> {
         Self::start("vhost", arguments)
     }
@@ -44,33 +44,33 @@ impl Attach {
         Ok(Self { process, uri })
     }
 
-    /// The URI for clients.
+    /// Returns the URI for clients.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// The port of a server that listens on TCP.
+    /// Returns the port of a server that listens on TCP.
     ///
     /// # Errors
-    /// For one on a Unix socket.
+    /// If it listens on a Unix socket.
     pub fn port(&self) -> Result<u16> {
         let port = self.uri.rsplit_once(':').map(|(_, port)| port.parse());
         port.context("a URI with a port")?
             .context("a port is a number")
     }
 
-    /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it said on stderr.
+    /// Ends it with SIGTERM and requires exit code 0; returns its output on stderr.
     ///
     /// # Errors
-    /// When it does not end in time, or with another code than 0.
+    /// If it does not end before the deadline, or with another exit code.
     pub fn stop(self) -> Result<String> {
         self.process.stop()
     }
 
-    /// Stops it, and lets it go on after this time.
+    /// Stops it with SIGSTOP, and continues it after `time`.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn stand_still(&self, time: Duration) -> Result<()> {
         self.process.stand_still(time)
     }
@@ -78,7 +78,7 @@ impl Attach {
     /// Ends it with SIGKILL.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// If it cannot be killed.
     pub fn kill(self) -> Result<()> {
         self.process.kill()
     }

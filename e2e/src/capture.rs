@@ -1,7 +1,7 @@
-//! A packet capture on loopback, and what Wireshark's NVMe/TCP dissector says of it.
+//! A packet capture on loopback, and the findings of Wireshark's NVMe/TCP dissector.
 //!
-//! Owns the capturing process and its file. The dissector is other people's reading of the
-//! specification, which is its worth: nothing here decodes a PDU by itself.
+//! Owns the capturing process and its file. The dissector is an independent implementation of the
+//! specification: nothing here decodes PDUs itself.
 
 use crate::limits::{CAPTURE_LINGER, CAPTURE_READY_DEADLINE, END_DEADLINE};
 use crate::output_of;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Programs that capturing and dissecting need.
+/// Programs required to capture and dissect.
 pub const PROGRAMS: [&str; 2] = ["dumpcap", "tshark"];
 
 /// A running capture of one TCP port.
@@ -25,14 +25,14 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts to capture a port of the loopback interface, and waits until it does.
+    /// Starts the capture of a port of the loopback interface, and waits until it runs.
     ///
     /// # Errors
-    /// When this user may not capture, or the capture does not start in time.
+    /// If this user may not capture, or the capture does not start before the deadline.
     pub fn start(port: u16) -> Result<Self> {
         let file = CaptureFile::new();
         let mut command = Command::new("dumpcap");
-        // 64 MiB between the kernel and the file: the workload must not outrun the disk.
+        // 64 MiB between the kernel and the file, so that the workload does not outrun the disk.
         command.args(["-q", "-i", "lo", "-s", "0", "-B", "64"]);
         command
             .args(["-f", &format!("tcp port {port}")])
@@ -51,24 +51,25 @@ impl Capture {
         })
     }
 
-    /// Ends the capture and has it dissected.
+    /// Ends the capture and dissects it.
     ///
     /// # Errors
-    /// When packets were lost to the capture, or tshark fails.
+    /// If the capture lost packets, or tshark fails.
     pub fn finish(self) -> Result<Dissection> {
         self.dissect(|_| true)
     }
 
-    /// The same; counts and complaints are about what the target sent, whatever its host did.
+    /// Ends the capture and dissects it; counts and complaints cover only the target's PDUs, not
+    /// those of its host.
     ///
     /// # Errors
-    /// As [`Capture::finish`].
+    /// Like [`Capture::finish`].
     pub fn finish_of_target(self) -> Result<Dissection> {
         let port = self.port.to_string();
         self.dissect(|sender| sender == port)
     }
 
-    /// Dissects the packets from ports that count.
+    /// Dissects the packets from ports for which `counts` returns true.
     fn dissect(mut self, counts: impl Fn(&str) -> bool) -> Result<Dissection> {
         std::thread::sleep(CAPTURE_LINGER);
         self.process.signal(Signal::INT)?;
@@ -83,7 +84,8 @@ impl Capture {
         tshark.args(["-d", &format!("tcp.port=={},nvme-tcp", self.port)]);
         tshark.args(["-o", "nvme-tcp.check_hdgst:TRUE"]);
         tshark.args(["-o", "nvme-tcp.check_ddgst:TRUE"]);
-        // Two processors capture side by side, and may write in another order than was sent.
+        // Two processors capture concurrently, and may write packets in another order than they
+        // were sent.
         tshark.args(["-o", "tcp.reassemble_out_of_order:TRUE"]);
         tshark.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
         for field in FIELDS {
@@ -94,8 +96,8 @@ impl Capture {
     }
 }
 
-/// A file for the packets. In the folder for temporary files, because `dumpcap` gives up root's
-/// power to write to other users' folders. Removed when dropped.
+/// A file for the packets, in the folder for temporary files, because `dumpcap` drops root's right
+/// to write to folders of other users. Removed when dropped.
 #[derive(Debug)]
 struct CaptureFile {
     path: PathBuf,
@@ -114,13 +116,13 @@ impl CaptureFile {
 
 impl Drop for CaptureFile {
     fn drop(&mut self) {
-        // It does not exist when the capture did not start.
+        // It does not exist if the capture did not start.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Packets that the kernel or `dumpcap` dropped, from its last words:
-/// `Packets received/dropped on interface 'Loopback: lo': 20/0 (pcap:0/…`.
+/// Returns the packets that the kernel or `dumpcap` dropped, from its final output: `Packets
+/// received/dropped on interface 'Loopback: lo': 20/0 (pcap:0/…`.
 fn lost_packets(said: &str) -> Option<u64> {
     let line = said
         .lines()
@@ -148,12 +150,11 @@ const FIELDS: [&str; 9] = [
     "_ws.expert.message",
 ];
 
-/// The severity from which on an expert's remark counts: a warning.
+/// Minimum severity of a relevant expert message: warning.
 const SEVERITY_WARNING: u32 = 0x0060_0000;
 
-/// Warnings about TCP's flow, which tell nothing about PDUs: a full window, an order of packets
-/// that the capture changed (what it lost, it counts), a connection closed while data was under
-/// way.
+/// Warnings about TCP flow that do not concern PDUs: a full window, a packet order that the capture
+/// changed (losses are counted), a connection closed with data in flight.
 const FLOW_REMARKS: [&str; 7] = [
     "Previous segment",
     "indow",
@@ -164,16 +165,16 @@ const FLOW_REMARKS: [&str; 7] = [
     "Connection ",
 ];
 
-/// PDU types, as Wireshark and the specification number them. `[NVMe-TCP 1.0 §3.6.1]`
+/// PDU types, numbered as in Wireshark and the specification. `[NVMe-TCP 1.0 §3.6.1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PduType {
-    /// Initialise connection, the host's half.
+    /// Initialise connection request, from the host.
     IcReq = 0,
-    /// Initialise connection, the controller's half.
+    /// Initialise connection response, from the controller.
     IcResp = 1,
-    /// The host gives up on the connection.
+    /// The host terminates the connection.
     H2cTermReq = 2,
-    /// The controller gives up on the connection.
+    /// The controller terminates the connection.
     C2hTermReq = 3,
     /// A command.
     CapsuleCmd = 4,
@@ -183,7 +184,7 @@ pub enum PduType {
     H2cData = 6,
     /// Data to the host.
     C2hData = 7,
-    /// The controller asks for data.
+    /// The controller requests data.
     R2t = 9,
 }
 
@@ -205,12 +206,12 @@ impl PduType {
     }
 }
 
-/// Counts of digests that were right, and wrong.
+/// Numbers of correct and wrong digests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DigestCount {
-    /// Right.
+    /// Correct digests.
     pub good: u64,
-    /// Wrong, or not where it has to be.
+    /// Wrong or misplaced digests.
     pub bad: u64,
 }
 
@@ -219,8 +220,7 @@ pub struct DigestCount {
 pub struct Dissection {
     /// PDUs by type.
     pub pdus: BTreeMap<PduType, u64>,
-    /// Commands by opcode, those of admin and I/O queues together; Fabrics commands are not among
-    /// them.
+    /// Commands by opcode, of admin and I/O queues together, without Fabrics commands.
     pub commands: BTreeMap<u8, u64>,
     /// Header digests.
     pub header_digests: DigestCount,
@@ -306,7 +306,7 @@ fn count_digests(count: &mut DigestCount, statuses: &str) {
     for status in values(statuses) {
         match status {
             "1" => count.good += 1,
-            // Not present: the PDU has none, by its flags.
+            // Not present: according to its flags the PDU has none.
             "3" => {}
             _ => count.bad += 1,
         }

@@ -1,7 +1,7 @@
-//! The kernel that guests run: Debian's 6.12 package, downloaded and unpacked, never installed.
+//! The kernel of guests: Debian's 6.12 package, downloaded and unpacked, never installed.
 //!
 //! Owns the cache below the target directory. Called once per test that boots a guest. The
-//! package is taken through the machine's own package manager, so its signature is checked.
+//! machine's own package manager downloads the package, so its signature is checked.
 
 use crate::{cache_directory, find_program, output_of};
 use anyhow::{Context as _, Result, bail};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Programs that fetching and unpacking a kernel needs.
+/// Programs required to download and unpack a kernel.
 pub const PROGRAMS: [&str; 5] = ["apt-cache", "apt-get", "dpkg-deb", "xz", "zstd"];
 
 /// An unpacked kernel.
@@ -26,25 +26,26 @@ pub struct Kernel {
 /// A kernel module, ready to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name, with underscores.
+    /// Name, with underscores.
     pub name: String,
     /// The uncompressed object file.
     pub object: Vec<u8>,
 }
 
 impl Kernel {
-    /// The newest 6.12 kernel that the package manager offers, from the cache or downloaded.
+    /// Returns the newest 6.12 kernel that the package manager offers, from the cache or
+    /// downloaded.
     ///
     /// # Errors
-    /// When the package manager offers none, or fetching or unpacking it fails.
+    /// If the package manager offers none, or downloading or unpacking fails.
     pub fn obtain() -> Result<Self> {
-        // Tests of one program run side by side: the first one downloads for all.
+        // Tests of one program run in parallel: the first one downloads for all.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let cache = cache_directory("kernel")?;
         let mut last_error = None;
-        // The package lists may be older than the archive, which drops old packages: a package
-        // that cannot be had is no reason to give up while there is another.
+        // The package lists may be older than the archive, which removes old packages: if a package
+        // is not available, tries an older one.
         for package in available_packages()?.into_iter().rev().take(3) {
             match obtain_package(&cache, &package) {
                 Ok(kernel) => return Ok(kernel),
@@ -59,10 +60,10 @@ impl Kernel {
         }))
     }
 
-    /// The named modules and all they depend on, uncompressed, in the order to load them.
+    /// Returns the named modules and all their dependencies, uncompressed, in load order.
     ///
     /// # Errors
-    /// When a module is not in the package, cannot be decompressed, or depends on itself.
+    /// If a module is not in the package, cannot be decompressed, or depends on itself.
     pub fn modules(&self, names: &[&str]) -> Result<Vec<Module>> {
         let mut ordered = Vec::new();
         let mut seen = BTreeSet::new();
@@ -97,7 +98,7 @@ impl Kernel {
     }
 }
 
-/// Matching package names, oldest first.
+/// Returns matching package names, oldest first.
 fn available_packages() -> Result<Vec<String>> {
     let mut search = Command::new("apt-cache");
     search.args([
@@ -125,7 +126,7 @@ fn choose_packages(answer: &str) -> Vec<String> {
     packages
 }
 
-/// The numbers in a name, in order: what versions are compared by.
+/// Returns the numbers in a name, in order, by which versions are compared.
 fn numbers_in(name: &str) -> Vec<u64> {
     name.split(|c: char| !c.is_ascii_digit())
         .filter_map(|digits| digits.parse().ok())
@@ -148,8 +149,8 @@ fn obtain_package(cache: &Path, package: &str) -> Result<Kernel> {
     })
 }
 
-/// Downloads and unpacks beside the final place and moves there last: a folder with the package's
-/// name is always complete, also after an interrupted run.
+/// Downloads and unpacks next to the final location, and moves the folder there last: a folder with
+/// the package's name is always complete, even after an interrupted run.
 fn download(cache: &Path, package: &str, root: &Path) -> Result<()> {
     let work = cache.join(format!("{package}.{}", std::process::id()));
     std::fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
@@ -214,7 +215,7 @@ fn collect_modules(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Re
     Ok(())
 }
 
-/// The kernel treats hyphens and underscores in module names alike.
+/// The kernel treats hyphens and underscores in module names the same.
 fn module_name(name: &str) -> String {
     name.replace('-', "_")
 }

@@ -1,8 +1,8 @@
 //! The scenarios of a guest, and its reports.
 //!
-//! Owns the layout of the namespace that guest scripts and tests agree on, puts scripts and their
-//! data into an [`Image`], and reads the guest's report from its console. The scripts themselves
-//! are shell, in `guest/`: the guest has nothing else.
+//! Defines the layout of the namespace for guest scripts and tests, adds scripts and their data to
+//! an [`Image`], and parses the guest's report from its console. The scripts are shell scripts in
+//! `guest/`: guests have no other interpreter.
 //!
 //! ```text
 //! 0        FILE_SYSTEM_MIB   AREAS_MIB + 16 × n                              DEVICE_MIB
@@ -35,17 +35,17 @@ const FILE_SYSTEM_MIB: u64 = 96;
 const AREAS_MIB: u64 = 128;
 /// Size of an area, in MiB.
 const AREA_MIB: u64 = 16;
-/// Digest modes, and so areas: none, header, data, both.
+/// Number of digest modes, and so of areas: none, header, data, both.
 const AREAS: u64 = 4;
 /// Bytes of the pattern that the guest writes.
 const PATTERN_BYTES: usize = 4 << 20;
-/// Bytes of pattern around a zeroed or discarded range.
+/// Bytes of pattern around a zeroed or deallocated range.
 const SURROUND_BYTES: usize = 256 << 10;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Programs that a guest takes from this machine.
+/// Programs that a guest gets from this machine.
 const GUEST_PROGRAMS: [&str; 7] = [
     "mkfs.ext4",
     "e2fsck",
@@ -56,10 +56,10 @@ const GUEST_PROGRAMS: [&str; 7] = [
     "fio",
 ];
 
-/// Modules that make a guest an NVMe/TCP initiator with a network and file systems.
+/// Modules for an NVMe/TCP initiator with a network and file systems.
 const INITIATOR_MODULES: [&str; 5] = ["virtio_net", "crc32c_generic", "nvme_tcp", "ext4", "xfs"];
 
-/// All programs that booting such a guest needs on this machine.
+/// Returns all programs required on this machine to boot such a guest.
 pub fn programs() -> Vec<&'static str> {
     let mut programs = vec!["busybox", "ldd"];
     programs.extend(debian::PROGRAMS);
@@ -68,8 +68,7 @@ pub fn programs() -> Vec<&'static str> {
     programs
 }
 
-/// A range of the namespace with content that is known before the guest starts, or that the
-/// guest must have left.
+/// A range of the namespace with known content: before the guest starts, or required after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     /// First byte.
@@ -78,7 +77,7 @@ pub struct Extent {
     pub content: Vec<u8>,
 }
 
-/// The data of one run, from a seed.
+/// The data of one run, derived from a seed.
 #[derive(Debug)]
 pub struct Data {
     pattern: Vec<u8>,
@@ -86,7 +85,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// The data of a seed.
+    /// Creates the data of a seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut random = Prng::from_seed(seed);
         let mut bytes = |length: usize| {
@@ -95,7 +94,7 @@ impl Data {
             content
         };
         let pattern = bytes(PATTERN_BYTES);
-        // One whole, one at an odd place, and the very last blocks.
+        // A whole range, one at an odd offset, and the last blocks.
         let prepared = [
             (100 * MIB, 64 << 10),
             (101 * MIB + 4 * KIB, 128 << 10),
@@ -111,7 +110,8 @@ impl Data {
         }
     }
 
-    /// Returns what the namespace must hold before the guest starts; the rest may be anything.
+    /// Returns the required content of the namespace before the guest starts; the rest is
+    /// arbitrary.
     pub fn before(&self) -> Vec<Extent> {
         let surround = &self.pattern[..SURROUND_BYTES];
         let around = (0..AREAS).flat_map(|area| {
@@ -123,7 +123,7 @@ impl Data {
         self.prepared.iter().cloned().chain(around).collect()
     }
 
-    /// Returns what the namespace must hold after a guest that reported success.
+    /// Returns the required content of the namespace after a guest that reported success.
     pub fn after(&self) -> Vec<Extent> {
         let mut extents = self.prepared.clone();
         for area in 0..AREAS {
@@ -140,7 +140,7 @@ impl Data {
             let mut zeroed = self.pattern[..SURROUND_BYTES].to_vec();
             zeroed[64 << 10..192 << 10].fill(0);
             add(12 * MIB, &zeroed);
-            // What was discarded may read as anything; what surrounds it may not.
+            // Deallocated blocks may have any content; the blocks around them may not.
             add(14 * MIB, &self.pattern[..64 << 10]);
             add(
                 14 * MIB + 192 * KIB,
@@ -154,17 +154,17 @@ impl Data {
 /// A target that the guest connects to.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Its name in the report: lower-case letters.
+    /// Name in the report: lower-case letters.
     pub name: &'static str,
     /// The target's address: a port of this machine's loopback.
     pub address: SocketAddr,
 }
 
 /// Boots a guest that exercises each target with the kernel's initiator, and returns its report.
-/// `model` is the model number that the controllers must show.
+/// `model` is the required model number of the controllers.
 ///
 /// # Errors
-/// When the guest cannot be made or started, or does not power itself off.
+/// If the guest cannot be built or started, or does not power itself off.
 pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<GuestLog> {
     let targets: Vec<(&str, u16)> = targets
         .iter()
@@ -178,11 +178,11 @@ pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Gue
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
-/// Boots a guest that exercises the kernel's own target, in the same guest, in the same way: the
-/// check of the check. What fails here is the script's fault.
+/// Boots a guest that exercises the kernel's own target, in the same guest, in the same way, to
+/// check the script: a failure here is a bug of the script.
 ///
 /// # Errors
-/// As [`run_initiator`].
+/// Like [`run_initiator`].
 pub fn run_reference(data: &Data) -> Result<GuestLog> {
     let scenario = Scenario {
         targets: &[("reference", 4420)],
@@ -192,11 +192,11 @@ pub fn run_reference(data: &Data) -> Result<GuestLog> {
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
-/// Boots a guest with a host that works while its namespaces and its target come and go; `watch`
-/// makes them do so, step by step. The first namespace is as large as [`DEVICE_MIB`] says.
+/// Boots a guest with a host under load while its namespaces and target are removed and added;
+/// `watch` does so step by step. The first namespace has [`DEVICE_MIB`].
 ///
 /// # Errors
-/// As [`run_initiator`], and what `watch` says.
+/// Like [`run_initiator`], and errors of `watch`.
 pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario {
         targets: &[("changes", target.port())],
@@ -205,10 +205,10 @@ pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<
     Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
 
-/// Boots a guest with a target and hosts of its own, the kernel's and ours, while its clock jumps.
+/// Boots a guest with a target and with hosts, the kernel's and ours, while its clock jumps.
 ///
 /// # Errors
-/// As [`run_initiator`].
+/// Like [`run_initiator`].
 pub fn run_clock(data: &Data) -> Result<GuestLog> {
     let mut scenario = Scenario {
         address: "127.0.0.1",
@@ -218,11 +218,11 @@ pub fn run_clock(data: &Data) -> Result<GuestLog> {
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
-/// Boots a guest with a target, and hosts of its own and the kernel's, at the two ends of a network;
-/// `settings` are the shell variables that `guest/network.sh` names.
+/// Boots a guest with a target and with hosts, ours and the kernel's, at the two ends of a network;
+/// `settings` are the shell variables of `guest/network.sh`.
 ///
 /// # Errors
-/// As [`run_initiator`].
+/// Like [`run_initiator`].
 pub fn run_network(data: &Data, settings: &str) -> Result<GuestLog> {
     let mut scenario = Scenario {
         address: "192.0.2.1",
@@ -234,22 +234,22 @@ pub fn run_network(data: &Data, settings: &str) -> Result<GuestLog> {
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
-/// The programs of such a guest that others do not need.
+/// Additional programs of such a guest.
 pub const NETWORK_PROGRAMS: [&str; 3] = ["ip", "tc", "ss"];
 
-/// All programs that booting a guest with disks needs on this machine.
+/// Returns all programs required on this machine to boot a guest with disks.
 pub fn disk_programs() -> Vec<&'static str> {
     [&programs()[..], &["nbd-client", EXERCISER, "strip", "cc"]].concat()
 }
 
-/// The program that exercises the file systems of disks.
+/// The program that tests the file systems of disks.
 const EXERCISER: &str = "fsx";
 
-/// Boots a guest with a disk over NBD by QEMU's client, of this URI, and one by the kernel's client,
-/// from this port; `watch` is told of its steps.
+/// Boots a guest with a disk over NBD through QEMU's client, at this URI, and a disk through the
+/// kernel's client, at this port; `watch` is called for each step.
 ///
 /// # Errors
-/// As [`run_initiator`], and what `watch` says.
+/// Like [`run_initiator`], and errors of `watch`.
 pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
     let mut scenario = Scenario {
         targets: &[("disks", port)],
@@ -266,22 +266,22 @@ pub fn run_disks(data: &Data, disk: &str, port: u16, watch: Watch<'_>) -> Result
     Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
-/// Boots a guest with the disks of the vhost-user back ends at these two sockets; `watch` is told of
-/// its steps.
+/// Boots a guest with the disks of the vhost-user back ends at these two sockets; `watch` is called
+/// for each step.
 ///
 /// # Errors
-/// As [`run_initiator`], and what `watch` says.
+/// Like [`run_initiator`], and errors of `watch`.
 pub fn run_vhost_disks(data: &Data, sockets: &[&str], watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario::disks(include_str!("../guest/vhost_disks.sh"), &["virtio_blk"])?;
     let vm = scenario.guest(data)?.vhost_disks(sockets);
     Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
-/// Boots a guest that makes block devices by the program under test, two of them over the targets at
-/// these ports; `watch` is told of its steps.
+/// Boots a guest that creates block devices with the program under test, two of them over the
+/// targets at these ports; `watch` is called for each step.
 ///
 /// # Errors
-/// As [`run_initiator`], and what `watch` says.
+/// Like [`run_initiator`], and errors of `watch`.
 pub fn run_ublk(data: &Data, ports: [u16; 2], watch: Watch<'_>) -> Result<GuestLog> {
     let mut scenario = Scenario {
         targets: &ports.map(|port| ("ublk", port)),
@@ -297,11 +297,12 @@ pub fn run_ublk(data: &Data, ports: [u16; 2], watch: Watch<'_>) -> Result<GuestL
     Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
 
-/// Boots a guest that makes block devices by the program under test, and has `suite` run all its tests
-/// for each: `SWITCHYARD_SUITE_DISK` is its path, and `SWITCHYARD_SUITE_BLOCK` the bytes of a block.
+/// Boots a guest that creates block devices with the program under test, and runs all tests of
+/// `suite` on each: `SWITCHYARD_SUITE_DISK` is its path, and `SWITCHYARD_SUITE_BLOCK` its bytes per
+/// block.
 ///
 /// # Errors
-/// As [`run_initiator`].
+/// Like [`run_initiator`].
 pub fn run_ublk_suite(data: &Data, suite: PathBuf) -> Result<GuestLog> {
     let scripts = [
         include_str!("../guest/front_end.sh"),
@@ -316,51 +317,51 @@ pub fn run_ublk_suite(data: &Data, suite: PathBuf) -> Result<GuestLog> {
     Ok(GuestLog::parse(&scenario.guest(data)?.run()?))
 }
 
-/// The word that ends a guest of [`run_foreign_target`], at the start of a block.
+/// The text at the start of a block that ends a guest of [`run_foreign_target`].
 pub const FINISHED: &str = "the host has finished";
 
 /// Offset of that block in the namespace, in bytes.
 pub const FINISHED_AT: u64 = FILE_SYSTEM_MIB * MIB;
 
 /// Boots a guest with the kernel's own target, which this machine reaches at `port` of its loopback
-/// once step `kernel-target` is finished; it ends when it finds [`FINISHED`].
+/// after step `kernel-target`; the guest ends when it reads [`FINISHED`].
 ///
 /// # Errors
-/// As [`run_initiator`], and what `watch` says.
+/// Like [`run_initiator`], and errors of `watch`.
 pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<GuestLog> {
     let scenario = Scenario::kernel_target(include_str!("../guest/foreign_target.sh"));
     let vm = scenario.guest(data)?.forward(port, 4420);
     Ok(GuestLog::parse(&vm.run_watched(watch)?))
 }
 
-/// The commands that a target is expected to know.
+/// The commands that a target must support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandSets {
-    /// All of ours.
+    /// All commands of our target.
     All,
-    /// The features of the kernel's own target: neither Compare nor Verify.
+    /// The commands of the kernel's own target: without Compare and Verify.
     KernelTarget,
 }
 
-/// The scenario of a guest, with its parameters.
+/// The scenario of a guest with its parameters.
 struct Scenario<'a> {
-    /// Names and ports of the targets that its kernel connects to.
+    /// Names and ports of the targets to connect to.
     targets: &'a [(&'a str, u16)],
     /// The targets' address.
     address: &'a str,
-    /// The model number that they show.
+    /// Model number of the targets.
     model: &'a str,
     command_sets: CommandSets,
     modules: Vec<&'a str>,
-    /// Programs beside those of every guest.
+    /// Programs in addition to those of every guest.
     more_programs: &'a [&'a str],
-    /// Names and places of programs that this machine has built; without what debuggers need.
+    /// Names and paths of programs built on this machine, stripped of debug information.
     built_programs: Vec<(&'a str, PathBuf)>,
     script: String,
 }
 
 impl<'a> Scenario<'a> {
-    /// An initiator, with these scripts one after the other.
+    /// An initiator that runs these scripts in order.
     fn new(scripts: &[&str]) -> Self {
         Self {
             targets: &[],
@@ -374,7 +375,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// A guest that mounts disks, by these modules beside those of all guests.
+    /// A guest that mounts disks, with these modules in addition to those of all guests.
     fn disks(script: &str, modules: &[&'a str]) -> Result<Self> {
         let exerciser = find_program(EXERCISER).context("the exerciser is installed")?;
         Ok(Self {
@@ -384,14 +385,14 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    /// Gives the guest the program under test.
+    /// Adds the program under test to the guest.
     fn add_switchyard(&mut self) -> Result<()> {
         self.built_programs
             .push(("switchyard", switchyard_binary()?));
         Ok(())
     }
 
-    /// The kernel's own target, and then this script.
+    /// The kernel's own target, followed by this script.
     fn kernel_target(script: &'a str) -> Self {
         Self {
             model: "Reference",
@@ -401,7 +402,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// A guest that will run it.
+    /// Creates a guest that runs it.
     fn guest(&self, data: &Data) -> Result<Vm> {
         let kernel = Kernel::obtain()?;
         let mut image = Image::new()?;
@@ -449,7 +450,7 @@ impl<'a> Scenario<'a> {
 
 fn add_data(image: &mut Image, data: &Data) -> Result<()> {
     image.data("pattern", &data.pattern)?;
-    // Differs from the pattern in the last bit of what Compare is given.
+    // Differs from the pattern in the last bit of Compare's data.
     let mut other = data.pattern[..64 << 10].to_vec();
     if let Some(last) = other.last_mut() {
         *last ^= 1;
@@ -466,16 +467,16 @@ fn add_data(image: &mut Image, data: &Data) -> Result<()> {
     image.data("prepared/ranges", ranges.as_bytes())
 }
 
-/// Returns a loopback port without a listener: bound a moment ago and let go.
+/// Returns a loopback port without a listener: bound and released before.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn unused_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find an unused port")?;
     Ok(listener.local_addr().context("ask for the port")?.port())
 }
 
-/// The steps that [`run_initiator`]'s guest reports for a target of this name.
+/// Returns the steps that [`run_initiator`]'s guest reports for a target of this name.
 pub fn initiator_steps(target: &str) -> Vec<String> {
     let raw = [
         "connect",

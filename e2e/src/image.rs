@@ -1,7 +1,7 @@
 //! The initial file system of a guest, as a `cpio` archive ("newc" format) in memory.
 //!
-//! Owns nothing but the archive; its caller decides what goes in. Programs are taken from this
-//! machine together with the shared libraries they need. Nothing on this machine is changed.
+//! The caller decides its content. Programs are copied from this machine with their shared
+//! libraries. Nothing on this machine is changed.
 
 use crate::debian::Module;
 use crate::{cache_directory, find_program, output_of};
@@ -24,11 +24,11 @@ pub struct Image {
 }
 
 impl Image {
-    /// An archive with the folders and the console that the kernel needs before it mounts
-    /// anything.
+    /// Creates an archive with the folders and the console that the kernel needs before it mounts
+    /// any file system.
     ///
     /// # Errors
-    /// Never for this content; the signature is that of what it calls.
+    /// Never for this content; the functions called can return errors.
     pub fn new() -> Result<Self> {
         let mut image = Self::default();
         for folder in ["dev", "proc", "sys", "run", "tmp", "mnt", "bin"] {
@@ -38,18 +38,18 @@ impl Image {
         Ok(image)
     }
 
-    /// Adds a file that is read.
+    /// Adds a file without execute permission.
     ///
     /// # Errors
-    /// When the content does not fit the format, which ends at 4 GiB.
+    /// If the content exceeds the format's maximum of 4 GiB.
     pub fn data(&mut self, path: &str, content: &[u8]) -> Result<()> {
         self.file(path, DATA, content)
     }
 
-    /// Adds a file that is run.
+    /// Adds an executable file.
     ///
     /// # Errors
-    /// As [`Image::data`].
+    /// Like [`Image::data`].
     pub fn script(&mut self, path: &str, content: &str) -> Result<()> {
         self.file(path, PROGRAM, content.as_bytes())
     }
@@ -57,17 +57,17 @@ impl Image {
     /// Adds a program of this machine as `usr/sbin/NAME`, with its shared libraries and loader.
     ///
     /// # Errors
-    /// When it is not installed or one of its libraries is missing.
+    /// If it is not installed or one of its libraries is missing.
     pub fn program(&mut self, name: &str) -> Result<()> {
         let path = find_program(name).with_context(|| format!("{name} is not installed"))?;
         let content = read(&path)?;
         self.linked_program(name, &path, &content)
     }
 
-    /// Adds this program as `usr/sbin/NAME`, without what debuggers need.
+    /// Adds this program as `usr/sbin/NAME`, stripped of debug information.
     ///
     /// # Errors
-    /// As [`Image::program`], and when `strip` fails.
+    /// Like [`Image::program`], and if `strip` fails.
     pub fn stripped_program(&mut self, name: &str, path: &Path) -> Result<()> {
         let stripped = cache_directory("run")?.join(format!("{name}.{}", std::process::id()));
         output_of(Command::new("strip").arg("-o").arg(&stripped).arg(path))?;
@@ -91,7 +91,7 @@ impl Image {
     /// Adds the statically linked `busybox` as `bin/busybox`.
     ///
     /// # Errors
-    /// When it is not installed, or needs shared libraries (then it is another package's).
+    /// If it is not installed, or needs shared libraries (then it is from another package).
     pub fn busybox(&mut self) -> Result<()> {
         let path = find_program("busybox").context("busybox is not installed")?;
         if !shared_libraries(&path)?.is_empty() {
@@ -106,7 +106,7 @@ impl Image {
     /// Adds modules as `modules/NAME.ko`, and `modules/order` that lists them in this order.
     ///
     /// # Errors
-    /// As [`Image::data`].
+    /// Like [`Image::data`].
     pub fn modules(&mut self, modules: &[Module]) -> Result<()> {
         let mut order = String::new();
         for module in modules {
@@ -117,10 +117,10 @@ impl Image {
         self.data("modules/order", order.as_bytes())
     }
 
-    /// The finished archive.
+    /// Returns the finished archive.
     ///
     /// # Errors
-    /// Never for this content; the signature is that of what it calls.
+    /// Never for this content; the functions called can return errors.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.header("TRAILER!!!", 0, (0, 0), 0)?;
         // The kernel reads whole blocks.
@@ -159,8 +159,8 @@ impl Image {
         self.next_inode += 1;
         let name_length = u32::try_from(path.len() + 1).context("a path has a sane length")?;
         let links = if mode == DIRECTORY { 2 } else { 1 };
-        // inode, mode, user, group, links, time, size, device of the file (2), device that it
-        // is (2), length of the name, check sum
+        // inode, mode, user, group, links, time, size, device of the file (2), device number of a
+        // device file (2), length of the name, checksum
         let fields = [
             self.next_inode,
             mode,
@@ -197,7 +197,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// The shared libraries and the loader of a program; none if it is statically linked.
+/// Returns the shared libraries and the loader of a program; none if it is statically linked.
 fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd")
         .arg(program)
@@ -250,7 +250,7 @@ mod tests {
         assert!(twice.unwrap_err().to_string().contains("twice"));
         let archive = image.finish().unwrap();
 
-        // An independent reading of the format: walk the headers.
+        // An independent parser of the format: walks the headers.
         let mut rest: &[u8] = &archive;
         let mut names = Vec::new();
         let number = |bytes: &[u8], index: usize| {

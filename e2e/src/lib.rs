@@ -1,9 +1,9 @@
-//! Tests against real kernels in guests and against other people's tools.
+//! Tests against real kernels in guests and against independent tools.
 //!
-//! This library holds what those tests share: the [`process`] under test, the [`debian`] kernel
-//! that peers run, the [`image`] they boot, the [`vm`] they boot in, the [`guest`] scripts they
-//! run, what a packet [`capture`] says, and the C [`library`]. The tests own the scenarios. Nothing else in the
-//! workspace depends on it. A test must never be skipped silently: see [`require_programs`].
+//! Shared parts of these tests: the [`process`] under test, the [`debian`] kernel of guests, the
+//! [`image`] and the [`vm`] that they boot, their [`guest`] scripts, packet [`capture`], and the C
+//! [`library`]. The tests define the scenarios. No other crate of the workspace depends on this
+//! one. No test is skipped silently: see [`require_programs`].
 
 pub mod attach;
 pub mod capture;
@@ -19,19 +19,20 @@ use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The readiness of this machine for a test.
+/// Whether this machine can run a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// This machine has everything that is needed.
+    /// This machine has all required programs.
     Ready,
-    /// Something is missing and was named on standard output; the test ends without a verdict.
+    /// A required program is missing and was reported on standard output; the test ends without a
+    /// result.
     Skip,
 }
 
-/// Looks for the programs a test needs, and says which of them are missing.
+/// Checks for the programs that a test requires, and reports missing programs.
 ///
 /// # Errors
-/// With `CI=true` in the environment a missing program is an error: there nothing is skipped.
+/// With `CI=true` in the environment a missing program is an error: no test is skipped.
 pub fn require_programs(programs: &[&str]) -> Result<Readiness> {
     let missing: Vec<&str> = programs
         .iter()
@@ -47,10 +48,10 @@ pub fn require_programs(programs: &[&str]) -> Result<Readiness> {
     ))
 }
 
-/// Says on standard output why a test does not run.
+/// Reports on standard output why a test is skipped.
 ///
 /// # Errors
-/// With `CI=true` in the environment the reason becomes an error.
+/// With `CI=true` in the environment the reason is an error.
 pub fn skip(why: &str) -> Result<Readiness> {
     if std::env::var("CI").is_ok_and(|value| value == "true") {
         bail!("{why}; with CI=true nothing may be skipped");
@@ -59,8 +60,8 @@ pub fn skip(why: &str) -> Result<Readiness> {
     Ok(Readiness::Skip)
 }
 
-/// Returns the place of a program: in the directories of `PATH`, then in those that only root has
-/// in it.
+/// Returns the path of a program: from the directories of `PATH`, then from those that only root's
+/// `PATH` has.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -69,10 +70,10 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// The cargo target directory that this test was built into.
+/// Returns the cargo target directory of this test.
 ///
 /// # Errors
-/// When the running executable does not lie in one.
+/// If the running executable is not in a target directory.
 pub fn target_directory() -> Result<PathBuf> {
     let executable = std::env::current_exe().context("find the running test")?;
     // target/<profile>/deps/<test>
@@ -85,10 +86,10 @@ pub fn target_directory() -> Result<PathBuf> {
     })
 }
 
-/// A folder below the target directory that outlives a run; made if it does not exist.
+/// Returns a folder below the target directory that outlives a run; creates it if missing.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn cache_directory(name: &str) -> Result<PathBuf> {
     let directory = target_directory()?.join("e2e").join(name);
     std::fs::create_dir_all(&directory)
@@ -99,8 +100,7 @@ pub fn cache_directory(name: &str) -> Result<PathBuf> {
 /// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, or ends with anything but success; the error holds its
-/// standard error.
+/// If it cannot be started, or fails; the error has its standard error.
 pub fn output_of(command: &mut Command) -> Result<Vec<u8>> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -1,9 +1,9 @@
 //! `libswitchyard` and the C programs that use it: built for the tests.
 //!
-//! Owns a folder below the target directory. The library is built by cargo with the profile of the
-//! running test, the programs by the machine's C compiler with every warning an error. With
-//! `SWITCHYARD_SANITIZED_LIBRARY`, as `address=FOLDER`, the library is the one in that folder, which
-//! was built with the sanitizer, and all programs have it, too (`scripts/sanitize`).
+//! Owns a folder below the target directory. Cargo builds the library with the profile of the
+//! running test, and the machine's C compiler builds the programs with warnings as errors. With
+//! `SWITCHYARD_SANITIZED_LIBRARY=address=FOLDER`, the library in that folder is used, which was
+//! built with the sanitizer, and all programs are sanitized, too (`scripts/sanitize`).
 
 use crate::{cache_directory, output_of, target_directory};
 use anyhow::{Context as _, Result, bail};
@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Checks that a compiler builds into a program.
+/// Checks that a compiler adds to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
     /// None.
     Plain,
-    /// Uses of memory that was freed or is not there, and undefined behaviour.
+    /// Use of freed or invalid memory, and undefined behaviour.
     Sanitized,
 }
 
-/// The C library, as a program is compiled and run with it.
+/// The C library, with which programs are compiled and run.
 #[derive(Debug, Clone)]
 pub struct Library {
     folder: PathBuf,
     headers: PathBuf,
-    /// The sanitizer that the library was built with.
+    /// The sanitizer of the library; `None` without.
     sanitizer: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Library {
     /// Builds the library.
     ///
     /// # Errors
-    /// When cargo fails, or the library is not where cargo puts it.
+    /// If cargo fails, or the library is not at cargo's output path.
     pub fn build() -> Result<Self> {
         let (sanitizer, folder) = match std::env::var("SWITCHYARD_SANITIZED_LIBRARY") {
             Ok(text) => {
@@ -53,9 +53,9 @@ impl Library {
         if !file.is_file() {
             bail!("cargo made no {}", file.display());
         }
-        // The loader looks for the name of the ABI.
+        // The loader searches for the name with the ABI version.
         let link = folder.join("libswitchyard.so.0");
-        // Another test may have made it, or be doing so.
+        // A concurrent test may have created it.
         let _ = std::os::unix::fs::symlink("libswitchyard.so", &link);
         let headers = repository().join("crates/capi/include");
         Ok(Self {
@@ -65,12 +65,12 @@ impl Library {
         })
     }
 
-    /// Folder of the library.
+    /// Returns the folder of the library.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Folder of the header.
+    /// Returns the folder of the header.
     pub fn headers(&self) -> &Path {
         &self.headers
     }
@@ -78,9 +78,9 @@ impl Library {
     /// Compiles `crates/capi/tests/c/NAME.c`, and returns the program.
     ///
     /// # Errors
-    /// When the compiler finds anything to say.
+    /// If the compiler reports a warning or error.
     pub fn compile(&self, name: &str, checks: Checks) -> Result<PathBuf> {
-        // Tests of one program run side by side, and may want the same one.
+        // Tests of one program run in parallel, and may need the same program.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let program = cache_directory("programs")?.join(format!("{name}-{checks:?}"));
@@ -102,10 +102,11 @@ impl Library {
         Ok(program)
     }
 
-    /// Builds fio's engine with `scripts/fio-engine`, which fetches headers, and returns its path.
+    /// Builds fio's engine with `scripts/fio-engine`, which downloads headers, and returns its
+    /// path.
     ///
     /// # Errors
-    /// When the headers cannot be had, or the compiler fails.
+    /// If the headers are not available, or the compiler fails.
     pub fn fio_engine(&self) -> Result<PathBuf> {
         let mut script = Command::new(repository().join("scripts/fio-engine"));
         script.arg(&self.folder);
@@ -114,34 +115,34 @@ impl Library {
         Ok(PathBuf::from(path.trim_end()))
     }
 
-    /// A command that runs a program with the library.
+    /// Returns a command that runs a program with the library.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", &self.folder);
-        // Nothing that a program leaves undone may go by.
+        // A finding of the sanitizer fails the program.
         command.env("UBSAN_OPTIONS", "halt_on_error=1");
         command
     }
 }
 
-/// The repository's root.
+/// Returns the repository's root.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Builds the example that uses tokio, and returns the program.
+/// Builds the tokio example, and returns the program.
 ///
 /// # Errors
-/// When cargo fails.
+/// If cargo fails.
 pub fn tokio_example() -> Result<PathBuf> {
     let folder =
         build_with(&["--package", "switchyard-example-tokio"]).context("build the example")?;
     Ok(folder.join("switchyard-example-tokio"))
 }
 
-/// Builds something of the workspace with the profile of the running test, and returns the folder
-/// of the result.
+/// Builds a part of the workspace with the profile of the running test, and returns the folder of
+/// the result.
 pub(crate) fn build_with(arguments: &[&str]) -> Result<PathBuf> {
     let target = target_directory()?;
     let executable = std::env::current_exe().context("find the running test")?;

@@ -1,28 +1,28 @@
-//! The limits of the tests, each of which guards against a hang and asserts no speed, and the lengths
-//! of the scenarios of guests with disks, which the environment can make longer.
+//! Timeouts of the tests, which guard against hangs and assert no speed, and durations of guest
+//! scenarios with disks, which the environment can extend.
 
 use std::time::Duration;
 
-/// The times that each part of a scenario is killed: `SWITCHYARD_GUEST_KILLS`, or 3.
+/// Number of kills in each part of a scenario: `SWITCHYARD_GUEST_KILLS`, or 3.
 ///
 /// # Panics
-/// When the environment has no whole number there.
+/// If the variable is not a whole number.
 pub fn kills() -> u32 {
     number("KILLS", 3)
 }
 
-/// The time for which each part of a scenario stands still: `SWITCHYARD_GUEST_STOP_SECONDS`, or 3 s.
+/// Duration of the stop in each part of a scenario: `SWITCHYARD_GUEST_STOP_SECONDS`, or 3 s.
 ///
 /// # Panics
-/// As [`kills`].
+/// Like [`kills`].
 pub fn stop_time() -> Duration {
     Duration::from_secs(number("STOP_SECONDS", 3).into())
 }
 
-/// The operations of `fsx` on a new file: `SWITCHYARD_GUEST_FSX_OPERATIONS`, or 30.
+/// Number of operations of `fsx` on a new file: `SWITCHYARD_GUEST_FSX_OPERATIONS`, or 30.
 ///
 /// # Panics
-/// As [`kills`].
+/// Like [`kills`].
 pub fn fsx_operations() -> u32 {
     number("FSX_OPERATIONS", 30)
 }
@@ -32,30 +32,31 @@ fn number(name: &str, usual: u32) -> u32 {
     given.map_or(usual, |text| text.parse().expect("a whole number"))
 }
 
-/// Time that a guest may run: software emulation on a busy machine needs some minutes, and a longer
+/// Maximum run time of a guest: software emulation on a busy machine needs minutes, and a longer
 /// scenario more.
 pub fn guest_deadline() -> Duration {
     Duration::from_secs(900) + 5 * stop_time() + kills() * Duration::from_secs(120)
 }
 
-/// Time until `switchyard serve` reports its address.
+/// Maximum time until `switchyard serve` reports its address.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Time in which a process ends after it was asked to.
+/// Maximum time until a process ends after the request to end.
 pub const END_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Time that one command of the program under test may run.
+/// Maximum run time of one command of the program under test.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Time of the foreign host, which computes its check sums slowly and waits for a keep-alive timer.
+/// Maximum run time of the foreign host, which computes checksums slowly and waits for a keep-alive
+/// timer.
 pub const FOREIGN_HOST_DEADLINE: Duration = Duration::from_secs(300);
 
-/// Time until the packet capture listens.
+/// Maximum time until the packet capture runs.
 pub const CAPTURE_READY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Time for which the packet capture goes on after the workload has ended: the kernel hands packets
-/// over in blocks, and what has not been handed over at the end is lost to the capture.
+/// Time for which the packet capture continues after the workload has ended: the kernel passes
+/// packets on in blocks, and packets not passed on at the end are lost to the capture.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(1500);
 
-/// Interval between two looks at something that is waited for.
+/// Interval between two checks of a condition.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);

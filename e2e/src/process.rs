@@ -1,7 +1,7 @@
-//! The program under test as a process: found or built, started, watched, ended.
+//! The program under test as a process: found or built, started, observed, ended.
 //!
-//! Owns every child it starts: whatever way a test ends, they end with it. The command line of
-//! `switchyard` is spelled here and nowhere else in this crate.
+//! Owns every child that it starts: all children end with the test, also if it fails. The only
+//! place in this crate with the command line of `switchyard`.
 
 use crate::library::build_with;
 use crate::limits::{COMMAND_DEADLINE, END_DEADLINE, POLL_INTERVAL, READY_DEADLINE};
@@ -15,23 +15,23 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-/// The subsystem that `switchyard serve` shares when no configuration names another.
+/// The subsystem that `switchyard serve` shares by default.
 pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
 
-/// The digests that a host asks for, of headers and of data.
+/// Header and data digests that a host requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
-    /// Neither.
+    /// No digests.
     Off,
-    /// Both.
+    /// Both digests.
     On,
 }
 
-/// Returns the path of the `switchyard` program: `SWITCHYARD_BIN` if it is set, otherwise it is
-/// built by cargo with the profile of the running test, so that it is never older than the test.
+/// Returns the path of the `switchyard` program: `SWITCHYARD_BIN` if set, otherwise built by cargo
+/// with the profile of the running test, so that it is never older than the test.
 ///
 /// # Errors
-/// When `SWITCHYARD_BIN` names no file, or the build fails.
+/// If `SWITCHYARD_BIN` is not a file, or the build fails.
 pub fn switchyard_binary() -> Result<PathBuf> {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     if let Some(known) = BINARY.get() {
@@ -56,7 +56,7 @@ fn build_binary() -> Result<PathBuf> {
     Ok(folder.join("switchyard"))
 }
 
-/// A child process with what it has written so far. Killed when dropped.
+/// A child process with its output so far. Killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -69,15 +69,15 @@ impl Process {
     /// Starts a program with its output captured.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
         Self::spawn(command.stdin(Stdio::null()))
     }
 
-    /// The same with an input, which ends when it is dropped.
+    /// Starts a program with an input that ends when the returned handle is dropped.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     pub fn start_with_input(command: &mut Command) -> Result<(Self, ChildStdin)> {
         let mut process = Self::spawn(command.stdin(Stdio::piped()))?;
         let input = process.child.stdin.take().context("input was piped")?;
@@ -98,21 +98,20 @@ impl Process {
         })
     }
 
-    /// Returns what it has written to standard output so far.
+    /// Returns the standard output so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// Returns what it has written to standard error so far.
+    /// Returns the standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
 
-    /// Waits until `found` makes something of what the process has written (standard output,
-    /// standard error).
+    /// Waits until `found` returns a value for the output so far (standard output, standard error).
     ///
     /// # Errors
-    /// When the process ends first, or the deadline passes; with all that it wrote.
+    /// If the process ends first, or the deadline passes; with all its output.
     pub fn wait_for<T>(
         &mut self,
         what: &str,
@@ -121,7 +120,7 @@ impl Process {
     ) -> Result<T> {
         let start = Instant::now();
         loop {
-            // The state is read before the text: text that came before the end is still seen.
+            // Reads the state before the text, so that text written before the end is seen.
             let ended = self.has_ended()?;
             if let Some(value) = found(&self.stdout(), &self.stderr()) {
                 return Ok(value);
@@ -147,36 +146,36 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(Pid::from_child(&self.child), signal)
             .with_context(|| format!("send {signal:?} to {}", self.name))
     }
 
-    /// Stops it by SIGSTOP, and lets it go on after this time.
+    /// Stops it with SIGSTOP, and continues it after `time`.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process has ended.
     pub fn stand_still(&self, time: Duration) -> Result<()> {
         self.signal(Signal::STOP)?;
         sleep(time);
         self.signal(Signal::CONT)
     }
 
-    /// Kills it at once, and waits until it is gone.
+    /// Kills it, and waits for its end.
     ///
     /// # Errors
-    /// When it has ended already.
+    /// If it has already ended.
     pub fn kill(mut self) -> Result<()> {
         self.signal(Signal::KILL)?;
         self.wait(END_DEADLINE)?;
         Ok(())
     }
 
-    /// Asks it to end with SIGTERM and insists on success; returns what it wrote to standard error.
+    /// Ends it with SIGTERM and requires success; returns its standard error.
     ///
     /// # Errors
-    /// When it has ended already, does not end in time, or ends with anything but success.
+    /// If it has already ended, does not end before the deadline, or fails.
     pub fn stop(mut self) -> Result<String> {
         self.signal(Signal::TERM)?;
         let status = self.wait(END_DEADLINE)?;
@@ -189,7 +188,7 @@ impl Process {
     /// Waits for the end of the process and of its output.
     ///
     /// # Errors
-    /// When the deadline passes; with all that the process wrote.
+    /// If the deadline passes; with all its output.
     pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -207,10 +206,10 @@ impl Process {
         }
     }
 
-    /// Returns the exit status if it has ended; all that it wrote is known then.
+    /// Returns the exit status if it has ended; then its output is complete.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system call fails.
     pub fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
         let ended = self.child.try_wait().context("look at the child")?;
         if ended.is_some() {
@@ -220,10 +219,10 @@ impl Process {
         Ok(ended)
     }
 
-    /// Waits for the end and insists on success; returns standard output.
+    /// Waits for the end and requires success; returns standard output.
     ///
     /// # Errors
-    /// When the deadline passes or the process ends with anything but success.
+    /// If the deadline passes or the process fails.
     pub fn succeed(mut self, deadline: Duration) -> Result<String> {
         let status = self.wait(deadline)?;
         if !status.success() {
@@ -243,13 +242,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only for a process that is gone already, which is what is wanted.
+        // Both fail only for a process that has already ended, as intended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// One output of a child, gathered by a thread so that the child never waits for its reader.
+/// One output of a child, read by a thread so that the child never waits for its reader.
 #[derive(Debug)]
 struct Output {
     text: Arc<Mutex<String>>,
@@ -287,7 +286,7 @@ impl Output {
 
     fn finish(&mut self) {
         if let Some(reader) = self.reader.take() {
-            // A reader that panicked has left what it had read.
+            // A reader that panicked has left the data read before.
             let _ = reader.join();
         }
     }
@@ -301,19 +300,19 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Starts a target on a free loopback port with these devices (`["--ram", "256M"]`), and
-    /// waits until it says where it listens.
+    /// Starts a target on a free loopback port with these devices (`["--ram", "256M"]`), and waits
+    /// until it reports its address.
     ///
     /// # Errors
-    /// When it ends, or says nothing in time.
+    /// If it ends, or does not report its address before the deadline.
     pub fn start(devices: &[&str]) -> Result<Self> {
         Self::start_with(&[&["--listen", "127.0.0.1:0"], devices].concat())
     }
 
-    /// Starts a target with these arguments, which say where it listens.
+    /// Starts a target with these arguments, which include its address.
     ///
     /// # Errors
-    /// As [`Serve::start`].
+    /// Like [`Serve::start`].
     pub fn start_with(arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(switchyard_binary()?);
         command.arg("serve").args(arguments);
@@ -325,12 +324,12 @@ impl Serve {
         Ok(Self { process, address })
     }
 
-    /// The same in the place of a target that was killed, as often as its port is in use: while none
-    /// listens, attempts to connect come from ports of the same range, and one may come from this
-    /// very port. TCP then connects it with itself, for a moment.
+    /// Starts a target at the address of a killed target, with retries while the port is in use:
+    /// without a listener, connection attempts use source ports of the same range, possibly this
+    /// very port. TCP then connects the port to itself for a moment.
     ///
     /// # Errors
-    /// As [`Serve::start`].
+    /// Like [`Serve::start`].
     pub fn start_again(arguments: &[&str]) -> Result<Self> {
         let end = Instant::now() + READY_DEADLINE;
         loop {
@@ -346,15 +345,15 @@ impl Serve {
         }
     }
 
-    /// Returns the address on which it listens.
+    /// Returns its listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the number of connections that hosts have with it now.
+    /// Returns the current number of connections from hosts.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system call fails.
     pub fn connections(&self) -> Result<usize> {
         let table = std::fs::read_to_string("/proc/net/tcp").context("list connections")?;
         let port = format!(":{:04X}", self.address.port());
@@ -367,65 +366,64 @@ impl Serve {
         Ok(table.lines().filter(is_ours).count())
     }
 
-    /// Lets the target read its configuration file again.
+    /// Reloads the target's configuration file.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn reload(&self) -> Result<()> {
         self.process.signal(Signal::HUP)
     }
 
-    /// Number of its process.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process.signal(signal)
     }
 
-    /// Stops it, and lets it go on after this time.
+    /// Stops it with SIGSTOP, and continues it after `time`.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn stand_still(&self, time: Duration) -> Result<()> {
         self.process.stand_still(time)
     }
 
-    /// Kills it at once and waits until it is gone.
+    /// Kills it, and waits for its end.
     ///
     /// # Errors
-    /// When it has ended already.
+    /// If it has already ended.
     pub fn kill(self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it wrote to
-    /// standard error.
+    /// Ends it with SIGTERM and requires exit code 0; returns its standard error.
     ///
     /// # Errors
-    /// When it has ended already, does not end, or ends with another code.
+    /// If it has already ended, does not end, or ends with another exit code.
     pub fn stop(self) -> Result<String> {
         self.process.stop()
     }
 }
 
-/// The address in the line by which `switchyard serve` says that it is ready:
-/// `listening on 127.0.0.1:4420`, whatever follows.
+/// Parses the address in the line with which `switchyard serve` reports that it is ready:
+/// `listening on 127.0.0.1:4420`, with any text after it.
 pub fn parse_ready_line(line: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once("listening on ")?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Starts the host that shares nothing with ours against a target with namespace 1.
+/// Starts the independent host implementation against a target with namespace 1.
 ///
 /// # Errors
-/// When it cannot be started.
+/// If it cannot be started.
 pub fn start_foreign_host(target: SocketAddr, options: &[&str]) -> Result<Process> {
     let mut host = Command::new("python3");
     host.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/foreign_host.py"));
@@ -433,12 +431,12 @@ pub fn start_foreign_host(target: SocketAddr, options: &[&str]) -> Result<Proces
     Process::start(host.arg(DEFAULT_NQN).args(options))
 }
 
-/// One namespace of a target, as the host commands of `switchyard` name it.
+/// One namespace of a target, for the host commands of `switchyard`.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote {
     /// The target's address.
     pub address: SocketAddr,
-    /// Digests to ask for.
+    /// Digests to request.
     pub digests: Digests,
 }
 
@@ -455,7 +453,7 @@ impl Remote {
     /// `switchyard bench`: returns its JSON.
     ///
     /// # Errors
-    /// When the command fails or does not end.
+    /// If the command fails or does not end.
     pub fn bench(self, apps: &[&str], seconds: u32) -> Result<String> {
         self.start_bench(apps, seconds)?.succeed(COMMAND_DEADLINE)
     }
@@ -463,15 +461,15 @@ impl Remote {
     /// `switchyard bench`, which writes its JSON to standard output.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start_bench(self, apps: &[&str], seconds: u32) -> Result<Process> {
         Process::start(&mut self.bench_command(apps, seconds)?)
     }
 
-    /// `switchyard bench` by an I/O path: returns its JSON.
+    /// `switchyard bench` through an I/O path: returns its JSON.
     ///
     /// # Errors
-    /// When the command fails or does not end.
+    /// If the command fails or does not end.
     pub fn bench_by_path(self, path: &str, apps: &[&str], seconds: u32) -> Result<String> {
         let mut command = self.bench_command(apps, seconds)?;
         command.args(["--path", path]);
@@ -488,10 +486,10 @@ impl Remote {
         Ok(command)
     }
 
-    /// `switchyard discover`: returns what it prints.
+    /// `switchyard discover`: returns its output.
     ///
     /// # Errors
-    /// When the command fails or does not end.
+    /// If the command fails or does not end.
     pub fn discover(self) -> Result<String> {
         let mut command = Command::new(switchyard_binary()?);
         command.args(["discover", &self.address.to_string()]);
@@ -501,10 +499,10 @@ impl Remote {
         Process::start(&mut command)?.succeed(COMMAND_DEADLINE)
     }
 
-    /// `switchyard write`: the file's content to the namespace, from a byte offset on.
+    /// `switchyard write`: writes the file's content to the namespace at a byte offset.
     ///
     /// # Errors
-    /// When the command fails or does not end.
+    /// If the command fails or does not end.
     pub fn write(self, offset_bytes: u64, content: &Path) -> Result<()> {
         let mut command = self.command(&["write", &self.address.to_string()])?;
         command
@@ -514,10 +512,10 @@ impl Remote {
         Ok(())
     }
 
-    /// `switchyard read`: so many bytes of the namespace, from a byte offset on, into a file.
+    /// `switchyard read`: reads bytes of the namespace at a byte offset into a file.
     ///
     /// # Errors
-    /// When the command fails or does not end.
+    /// If the command fails or does not end.
     pub fn read(self, offset_bytes: u64, length_bytes: u64, into: &Path) -> Result<()> {
         let mut command = self.command(&["read", &self.address.to_string()])?;
         command.args(["--offset", &offset_bytes.to_string()]);

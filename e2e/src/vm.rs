@@ -1,7 +1,7 @@
 //! A guest in QEMU's software emulation: needs no privilege and no virtualisation hardware.
 //!
-//! Owns the QEMU process. The guest's console is the only way out; its user network is the only
-//! way in, and gives it this machine's loopback as [`HOST_ADDRESS`].
+//! Owns the QEMU process. The guest's console is its only output. Its user network is its only
+//! connection, and maps this machine's loopback to [`HOST_ADDRESS`].
 
 use crate::debian::Kernel;
 use crate::limits::{POLL_INTERVAL, guest_deadline, stop_time};
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Instant;
 
-/// Programs that a guest needs on this machine.
+/// Programs required on this machine to run a guest.
 pub const PROGRAMS: [&str; 1] = ["qemu-system-x86_64"];
 
-/// This machine's loopback as the guest sees it: the gateway of QEMU's user network.
+/// This machine's loopback in the guest: the gateway of QEMU's user network.
 pub const HOST_ADDRESS: &str = "10.0.2.2";
 
 /// Seconds for which requests of a disk over NBD wait for a connection.
@@ -26,35 +26,35 @@ const RECONNECT_SECONDS: u32 = 120;
 /// Prefix of the lines that a guest's programs report.
 pub(crate) const SAYS: &str = "SWITCHYARD: ";
 
-/// The step after which the machine itself stands still, for [`stop_time`].
+/// The step after which the machine itself is stopped, for [`stop_time`].
 const MACHINE_STOPS: &str = "machine-stops";
 
-/// Boots of a guest at most.
+/// Maximum boots of a guest.
 const BOOTS_MAX: u32 = 4;
 
-/// A machine that has not been started yet.
+/// A virtual machine before its start.
 #[derive(Debug)]
 pub struct Vm {
     kernel: PathBuf,
     initramfs: PathBuf,
     processors: u32,
     memory_mib: u32,
-    /// A loopback port of this machine that leads to a port of the guest.
+    /// Forwarding from a loopback port of this machine to a port of the guest.
     forward: Option<(u16, u16)>,
-    /// URI of the image of its disk.
+    /// URI of its disk image.
     disk: Option<String>,
     /// Sockets of vhost-user back ends.
     vhost_disks: Vec<String>,
 }
 
-/// Is told of each step that a guest has finished, while the guest goes on.
+/// Called for each step that a guest has completed, while the guest continues.
 pub type Watch<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 
 impl Vm {
-    /// A machine of two processors that boots this kernel and initial file system.
+    /// Creates a machine of two processors that boots this kernel and initial file system.
     ///
     /// # Errors
-    /// When the file system cannot be written where QEMU can read it.
+    /// If the file system cannot be written to a file for QEMU.
     pub fn new(kernel: &Kernel, initramfs: &[u8]) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -71,39 +71,39 @@ impl Vm {
         })
     }
 
-    /// Lets programs of this machine connect to a port of the guest by way of a loopback port.
+    /// Forwards a loopback port of this machine to a port of the guest.
     pub fn forward(mut self, loopback_port: u16, guest_port: u16) -> Self {
         self.forward = Some((loopback_port, guest_port));
         self
     }
 
-    /// Gives it a disk with blocks of 4 KiB and the image at this NBD URI: `/dev/vda`. QEMU connects
-    /// again for a while when the connection is lost, and requests wait meanwhile.
+    /// Adds the disk `/dev/vda`, with blocks of 4 KiB and the image at this NBD URI. QEMU
+    /// reconnects for a limited time after a lost connection, and requests wait meanwhile.
     pub fn disk(mut self, uri: &str) -> Self {
         self.disk = Some(uri.to_owned());
         self
     }
 
-    /// Gives it the disks of the vhost-user back ends at these sockets, which may be started again:
-    /// `/dev/vda` and so on.
+    /// Adds the disks of the vhost-user back ends at these sockets, which may be restarted:
+    /// `/dev/vda` and following.
     pub fn vhost_disks(mut self, sockets: &[&str]) -> Self {
         self.vhost_disks = sockets.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// Boots, waits until the guest has powered itself off, and returns what it wrote to its
-    /// console. A guest with a kernel that died before it did anything is booted again, some times.
+    /// Boots, waits until the guest has powered itself off, and returns its console output. A guest
+    /// whose kernel died before it ran any program is booted again, up to a limit.
     ///
     /// # Errors
-    /// When QEMU fails, or the guest is still running at its deadline; with the console.
+    /// If QEMU fails, or the guest still runs at its deadline; with the console output.
     pub fn run(&self) -> Result<String> {
         self.run_watched(&mut |_| Ok(()))
     }
 
-    /// The same; `watch` is told of each step that the guest has finished.
+    /// Like [`run`](Self::run); `watch` is called for each step that the guest has completed.
     ///
     /// # Errors
-    /// As [`Vm::run`], and what `watch` says.
+    /// Like [`Vm::run`], and errors of `watch`.
     pub fn run_watched(&self, watch: Watch<'_>) -> Result<String> {
         for _ in 1..BOOTS_MAX {
             let console = self.boot(watch)?;
@@ -116,7 +116,7 @@ impl Vm {
 
     fn boot(&self, watch: Watch<'_>) -> Result<String> {
         let mut command = Command::new("qemu-system-x86_64");
-        // MTTCG: a thread per processor, so that the guest's two queues really run side by side.
+        // MTTCG: one thread per processor, so that the guest's two queues run in parallel.
         command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
         command.args(["-nographic", "-no-reboot"]);
         command.args(["-smp", &self.processors.to_string()]);
@@ -168,7 +168,7 @@ impl Vm {
     }
 }
 
-/// Waits for the end of a guest, and tells of its steps meanwhile.
+/// Waits for the end of a guest, and calls `watch` for its steps.
 fn follow(process: &mut Process, watch: Watch<'_>) -> Result<ExitStatus> {
     let began = Instant::now();
     let deadline = guest_deadline();
@@ -195,22 +195,22 @@ fn follow(process: &mut Process, watch: Watch<'_>) -> Result<ExitStatus> {
     }
 }
 
-/// The step that a line of the console says has been finished.
+/// Returns the step that a line of the console reports as completed.
 fn finished_step(line: &str) -> Option<&str> {
     let (_, said) = line.split_once(SAYS)?;
     said.trim_end().strip_prefix("step ")?.strip_suffix(" ok")
 }
 
-/// Runs a test if these programs are there, and runs it again, some times, where the emulation let
-/// its guest's kernel die.
+/// Runs a test if these programs are installed, and repeats it, up to a limit, if the emulation
+/// crashed its guest's kernel.
 ///
-/// Emulation with a thread for each processor (before QEMU 8.1) can let one execute the breakpoint
-/// that another has patched in and out of the kernel's text meanwhile, which the kernel does not
-/// expect any more: `Oops: int3`. Nothing else makes a kernel report this one, so everything else
-/// fails the test at once.
+/// Emulation with a thread per processor (before QEMU 8.1) can let one processor execute the
+/// breakpoint that another has meanwhile patched in and out of the kernel's text, which the kernel
+/// no longer expects: `Oops: int3`. Kernels report this error for no other reason, so every other
+/// error fails the test immediately.
 ///
 /// # Errors
-/// What the test says, and as [`require_programs`].
+/// Errors of the test, and those of [`require_programs`].
 pub fn past_emulation_faults(programs: &[&str], test: impl Fn() -> Result<()>) -> Result<()> {
     if require_programs(programs)? == Readiness::Skip {
         return Ok(());
@@ -226,15 +226,15 @@ pub fn past_emulation_faults(programs: &[&str], test: impl Fn() -> Result<()>) -
     test()
 }
 
-/// Returns true if a guest's kernel died before its first program reported anything, as
-/// [`past_emulation_faults`] says why: kernels patch most while they boot.
+/// Returns true if a guest's kernel died before its first program reported anything, for the reason
+/// given at [`past_emulation_faults`]: kernels patch most while they boot.
 fn died_booting(console: &str) -> bool {
     console.contains("Kernel panic - not syncing") && !console.contains(SAYS)
 }
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // What stays behind is rewritten by a later run and removed with the target directory.
+        // A remaining file is overwritten by a later run and removed with the target directory.
         let _ = std::fs::remove_file(&self.initramfs);
     }
 }

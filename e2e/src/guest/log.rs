@@ -1,4 +1,4 @@
-//! The report of a guest: what its scenario did, and what its kernel said.
+//! The report of a guest: the results of its scenario, and its kernel's log.
 
 use crate::vm::SAYS;
 use anyhow::{Result, bail, ensure};
@@ -8,15 +8,15 @@ use anyhow::{Result, bail, ensure};
 pub struct GuestLog {
     /// Steps that succeeded, in order.
     pub steps: Vec<String>,
-    /// The step that failed, if one did; the guest ends there.
+    /// The step that failed, if any; the guest ends there.
     pub failed: Option<String>,
     /// Output of the steps.
     pub output: Vec<String>,
-    /// The kernel's log: lines about NVMe, the file system, and trouble.
+    /// The kernel's log: lines about NVMe, the file system, and errors.
     pub kernel: Vec<String>,
-    /// The kernel's tasks after a step that failed: where those wait that do, and what runs.
+    /// The kernel's tasks after a failed step: running tasks, and where waiting tasks wait.
     pub tasks: Vec<String>,
-    /// True if the guest came to its end.
+    /// True if the guest completed.
     pub ended: bool,
     console: String,
 }
@@ -50,11 +50,11 @@ impl GuestLog {
         report
     }
 
-    /// Insists that the guest came to its end, no step failed, each of the expected steps
-    /// succeeded, and the kernel saw no trouble.
+    /// Checks that the guest completed, no step failed, each expected step succeeded, and the
+    /// kernel reported no error.
     ///
     /// # Errors
-    /// Names what is not so, with the guest's words.
+    /// The failed check, with the guest's output.
     pub fn check(&self, expected: &[String]) -> Result<()> {
         self.check_steps(expected)?;
         let trouble = trouble(&self.kernel);
@@ -67,11 +67,11 @@ impl GuestLog {
         Ok(())
     }
 
-    /// The same check, where the kernel is meant to see a target that goes and comes: it must have
+    /// Like [`check`](Self::check) for a target that is down at times: the kernel must have
     /// reported no error to a program.
     ///
     /// # Errors
-    /// As [`GuestLog::check`].
+    /// Like [`GuestLog::check`].
     pub fn check_survived(&self, expected: &[String]) -> Result<()> {
         self.check_steps(expected)?;
         let signs = ["I/O error, dev", "EXT4-fs error", "Oops", "BUG:", "corrupt"];
@@ -86,7 +86,7 @@ impl GuestLog {
 
     fn check_steps(&self, expected: &[String]) -> Result<()> {
         if let Some(step) = &self.failed {
-            // Where a log is cut, its end stays.
+            // If the log is truncated, its end is kept.
             let log = [&self.kernel[..], &self.tasks[..], &self.output[..]].concat();
             bail!("{}\nin the guest, step {step}", log.join("\n"));
         }
@@ -106,11 +106,10 @@ impl GuestLog {
     }
 }
 
-/// The lines of the kernel's log that tell of something that must not happen.
+/// Returns the lines of the kernel's log with unacceptable errors.
 ///
-/// A kernel that removes a controller cancels the keep-alive that may be waiting then, and reports
-/// that as its failure (with a round trip time from before it was sent). It has no effect outside
-/// of the kernel's log.
+/// A kernel that removes a controller cancels a pending keep-alive, and reports that as its failure
+/// (with a round trip time from before it was sent). That has no effect except the log.
 pub(super) fn trouble(log: &[String]) -> Vec<&str> {
     let mut removing = false;
     let mut found = Vec::new();
@@ -128,7 +127,7 @@ pub(super) fn trouble(log: &[String]) -> Vec<&str> {
     found
 }
 
-/// Returns true if a line of the kernel's log tells of something that must not happen.
+/// Returns true for a line of the kernel's log with an unacceptable error.
 fn is_trouble(line: &str) -> bool {
     const SIGNS: [&str; 17] = [
         "error",
@@ -153,8 +152,8 @@ fn is_trouble(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
 }
 
-/// Returns true for an error of a request that reads ahead (REQ_RAHEAD): the kernel does not send one
-/// again when its connection is lost, whatever the target does. The application's own read follows.
+/// Returns true for an error of a read-ahead request (REQ_RAHEAD): the kernel does not resend it
+/// after a lost connection, whatever the target does. The application's own read follows.
 pub(super) fn is_read_ahead(line: &str) -> bool {
     const REQ_RAHEAD: u32 = 1 << 19;
     let flags = line.split_once("(READ) flags 0x").map(|(_, flags)| flags);

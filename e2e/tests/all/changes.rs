@@ -1,7 +1,7 @@
-//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes,
-//! a reset of the controller, FUA, and a target that is killed, and stopped for half a minute,
-//! under a load of files in two file systems, which are all there afterwards. Each time that it is
-//! killed, what it has left are file systems that their journals make whole.
+//! The Linux kernel's own initiator during changes: a namespace that is added, shrunk and removed,
+//! a controller reset, FUA, and a target that is killed, and stopped for half a minute, under file
+//! load in two file systems. All files must exist afterwards. After each kill, the remaining file
+//! systems must be consistent after a journal replay.
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
@@ -16,28 +16,28 @@ use switchyard_e2e::process::{DEFAULT_NQN, Serve};
 use switchyard_e2e::vm::past_emulation_faults;
 use switchyard_e2e::{cache_directory, find_program, output_of};
 
-/// How often the target is killed.
+/// Number of times that the target is killed.
 const ROUNDS: u32 = 20;
 
-/// How long the target is stopped, at last: longer than any of its host's timers.
+/// Duration of the final stop of the target: longer than any of its host's timers.
 const STOP: Duration = Duration::from_secs(30);
 
-/// Size of the namespace for XFS, in MiB: its smallest file system is a little smaller.
+/// Size of the namespace for XFS, in MiB: the smallest XFS is slightly smaller.
 const XFS_MIB: u64 = 320;
 
-/// The guest looks for the copy of round N at this number plus N: another number each time, as it is
-/// another volume.
+/// The guest expects the copy of round N at this number plus N: a new number each time because it
+/// is a new volume.
 const COPY_NSID: u32 = 100;
 
-/// The target and what it serves from.
+/// The target with its files.
 struct Bed {
     serve: Option<Serve>,
     config: PathBuf,
     backing: PathBuf,
     backing_xfs: PathBuf,
-    /// A copy of it, as the last kill left it.
+    /// A copy of it as of the last kill.
     copy_xfs: PathBuf,
-    /// What the running target was told to listen at.
+    /// Listen address of the running target.
     listen: SocketAddr,
     address: SocketAddr,
 }
@@ -63,7 +63,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Writes the configuration, with this namespace beside those that stay.
+    /// Writes the configuration, with this namespace in addition to the permanent ones.
     fn configure(&self, namespace: &str) -> Result<()> {
         let (listen, backing) = (self.listen, self.backing.display());
         let (xfs, copy) = (self.backing_xfs.display(), self.copy_xfs.display());
@@ -91,8 +91,8 @@ impl Bed {
         self.serve.as_ref().context("a target runs")?.reload()
     }
 
-    /// Kills the target and starts it again at the same place, with a copy of what it has left of XFS
-    /// for the guest to check.
+    /// Kills the target and restarts it at the same address, with a copy of the XFS namespace for
+    /// the guest to check.
     fn crash(&mut self, round: u32) -> Result<()> {
         self.serve.take().context("a target runs")?.kill()?;
         check_ext4(&self.backing)?;
@@ -112,7 +112,7 @@ impl Bed {
         serve.signal(Signal::CONT)
     }
 
-    /// What follows a step of the guest.
+    /// Reacts to a step of the guest.
     fn act(&mut self, step: &str) -> Result<()> {
         match step {
             "connected" => self.reload("{ nsid = 2, device = \"memory\" }"),
@@ -127,16 +127,16 @@ impl Bed {
     }
 }
 
-/// Checks a copy of a namespace as if its host had crashed as well: once the journal is replayed,
-/// nothing is left that takes more than what every crash leaves. The guest does the same with XFS: its
-/// log is replayed by a mount, for which this process has no right.
+/// Checks a copy of a namespace as if its host had crashed, too: after a journal replay, only
+/// repairs are left that any crash requires. The guest does the same with XFS: a mount replays its
+/// log, for which this process lacks the permission.
 fn check_ext4(backing: &Path) -> Result<()> {
     let copy = backing.with_extension("copy");
     std::fs::copy(backing, &copy)?;
     let e2fsck = find_program("e2fsck").context("e2fsck")?;
     for how in [["-y", "-Ejournal_only"], ["-f", "-p"]] {
         let checked = Command::new(&e2fsck).args(how).arg(&copy).output()?;
-        // 1 is a file system that was repaired as far as may be without asking.
+        // Exit code 1: the file system was repaired, as far as possible without interaction.
         ensure!(
             matches!(checked.status.code(), Some(0 | 1)),
             "e2fsck {how:?}: {}\n{}{}",

@@ -1,5 +1,5 @@
-//! A target, the kernel's host and our own host in a guest with a clock that jumps by days and
-//! years, both ways: no timer runs out, and no request is late.
+//! A target, the kernel's host and our own host in a guest whose clock jumps by days and years in
+//! both directions: no timer expires early, and no request is late.
 
 use anyhow::Result;
 use switchyard_e2e::guest::{Data, programs, run_clock};

@@ -1,4 +1,4 @@
-//! Wireshark's NVMe/TCP dissector reads a captured run of ours and finds nothing to complain of.
+//! Wireshark's NVMe/TCP dissector reads a captured run of ours without complaints.
 
 use anyhow::{Context as _, Result, ensure};
 use switchyard_e2e::capture::{Capture, Dissection, PROGRAMS, PduType};
@@ -23,7 +23,7 @@ fn capture_with_digests() -> Result<()> {
     dissect(Digests::On)
 }
 
-/// What a target answers to a host that does everything, and also what it may not: with each kind
+/// The target's answers to a host that exercises everything, including violations: with each kind
 /// of digest, several R2Ts at a time, statuses of all kinds, and terminated connections.
 #[test]
 fn capture_of_a_foreign_host() -> Result<()> {
@@ -88,8 +88,8 @@ fn dissect(digests: Digests) -> Result<()> {
     let found = remote.discover()?;
     ensure!(found.contains(DEFAULT_NQN), "discovered {found}");
     transfer(remote)?;
-    // At a fixed rate, so that the capture keeps up on any machine: small ones with data in the
-    // capsule, large ones that need an R2T, several at once.
+    // At a fixed rate, so that the capture keeps up on any machine: small requests with in-capsule
+    // data, large ones that need an R2T, several at once.
     let report = remote.bench(
         &[
             "small:rw=randrw,bs=4k,depth=4,rate=200",
@@ -101,8 +101,8 @@ fn dissect(digests: Digests) -> Result<()> {
         report.contains("\"apps\""),
         "bench wrote no report: {report}"
     );
-    // Threads of which several have a request at a time, often enough that many of both kinds travel
-    // as one command over extents.
+    // Several threads have a request at a time, often enough that many reads and writes travel as
+    // one command over extents.
     let app = "merged:rw=randrw,bs=4k,count=8,depth=4,rate=8000,pace=poisson";
     remote.bench_by_path("stm", &[app], 1)?;
     serve.stop()?;

@@ -1,4 +1,4 @@
-//! fio with our engine, built against the headers of the fio that is installed.
+//! fio with our engine, built against the headers of the installed fio.
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
 use switchyard_e2e::{Readiness, require_programs, skip};
 
-/// Builds the engine; `None` where it cannot be.
+/// Builds the engine; `None` if that is impossible here.
 fn engine() -> Result<Option<PathBuf>> {
     if require_programs(&["cc", "fio", "apt-get", "dpkg-query"])? == Readiness::Skip {
         return Ok(None);
@@ -28,7 +28,7 @@ fn engine() -> Result<Option<PathBuf>> {
     }
 }
 
-/// Runs a job, and returns what fio says of it.
+/// Runs a job, and returns fio's output.
 fn fio(engine: &Path, target: SocketAddr, arguments: &str) -> Result<String> {
     start(engine, target, arguments)?.succeed(COMMAND_DEADLINE)
 }
@@ -54,7 +54,7 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
         "--rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --thread --sw_class=latency",
         "--rw=write --iodepth=4 --fsync=8 --numjobs=2 --offset_increment=16M",
         "--rw=randwrite --bs=128k --iodepth=8",
-        // More than the target takes in one command.
+        // More than the target's maximum transfer.
         "--rw=randwrite --bs=4m --iodepth=3",
         "--rw=randwrite --bs=4m --iodepth=3 --thread --sw_switchboard=1",
         "--rw=randwrite --iodepth=32 --rate_iops=100k",
@@ -104,24 +104,23 @@ fn fio_verifies_what_it_wrote_through_the_engine() -> Result<()> {
     Ok(())
 }
 
-/// Write commands on their way to a target: all of them, and those with FUA.
+/// Write commands sent to a target: all, and those with FUA.
 #[derive(Debug, Default)]
 struct Writes {
     all: AtomicU32,
     durable: AtomicU32,
 }
 
-/// The byte of a PDU that says of which kind it is, for commands; the command begins behind the header.
-/// `[NVMe-TCP 1.0 §3.6.1]`
+/// PDU-Type of a command capsule; the command follows the common header. `[NVMe-TCP 1.0 §3.6.1]`
 const COMMAND: u8 = 4;
 const COMMAND_AT: usize = 8;
 const WRITE: u8 = 1;
 
-/// Passes connections on to a target, and counts the writes in them. Returns its address.
+/// Relays connections to a target, and counts their writes. Returns the relay's address.
 fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
     let writes = Arc::clone(writes);
     relay(target, move |pdu| {
-        // FUA is bit 30 of its dword 12.
+        // FUA is bit 30 of dword 12.
         if pdu[0] == COMMAND && pdu[COMMAND_AT] == WRITE {
             writes.all.fetch_add(1, Ordering::Relaxed);
             let durable = pdu[COMMAND_AT + 4 * 12 + 3] >> 6 & 1;
@@ -131,15 +130,15 @@ fn count(target: SocketAddr, writes: &Arc<Writes>) -> Result<SocketAddr> {
     })
 }
 
-/// Passes connections on to a target until a second host connects, of which it ends all. Returns its
-/// address.
+/// Relays connections to a target until a second host connects, whose connections are all ended.
+/// Returns the relay's address.
 fn pass_first(target: SocketAddr) -> Result<SocketAddr> {
     const FABRICS: u8 = 0x7f;
     const CONNECT: u8 = 1;
     let hosts = AtomicU32::new(0);
     relay(target, move |pdu| {
         if pdu[0] == COMMAND && pdu[COMMAND_AT] == FABRICS && pdu[COMMAND_AT + 4] == CONNECT {
-            // A host begins with its admin queue. `[NVMe-oF 1.1 §3.3]`
+            // A host first connects its admin queue. `[NVMe-oF 1.1 §3.3]`
             let queue = [pdu[COMMAND_AT + 42], pdu[COMMAND_AT + 43]];
             let hosts = hosts.fetch_add((queue == [0, 0]).into(), Ordering::Relaxed);
             ensure!(queue != [0, 0] || hosts == 0, "another host");
@@ -148,8 +147,8 @@ fn pass_first(target: SocketAddr) -> Result<SocketAddr> {
     })
 }
 
-/// Passes connections on to a target, after a look at each PDU of a host; an error ends the
-/// connection. Returns its address.
+/// Relays connections to a target, and calls `look` for each PDU of a host; an error ends the
+/// connection. Returns the relay's address.
 fn relay(
     target: SocketAddr,
     look: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
@@ -178,7 +177,7 @@ fn relay(
     Ok(address)
 }
 
-/// Passes the PDUs of a host on. `[NVMe-TCP 1.0 §3.6.1]`
+/// Relays the PDUs of a host. `[NVMe-TCP 1.0 §3.6.1]`
 fn pass_on(
     mut host: TcpStream,
     mut target: &TcpStream,
@@ -214,15 +213,15 @@ fn each_write_of_a_job_with_sync_is_durable() -> Result<()> {
     Ok(())
 }
 
-/// The switchboard of a job that did not connect stayed, with its threads, until the process ended, and
-/// those of later jobs had to be for the same processors.
+/// A job that fails to connect must free its switchboard with its threads; otherwise later jobs
+/// must use the same processors.
 #[test]
 fn a_job_that_does_not_connect_leaves_no_switchboard() -> Result<()> {
     let Some(engine) = engine()? else {
         return Ok(());
     };
     let target = Serve::start(&["--ram", "16M"])?;
-    // What asks for the size is the first host, and the job itself the second one.
+    // The query of the size is the first host, and the job itself the second.
     let first = pass_first(target.address())?;
     let core = rustix::thread::sched_getcpu();
     let jobs = format!(
@@ -237,7 +236,8 @@ fn a_job_that_does_not_connect_leaves_no_switchboard() -> Result<()> {
     Ok(())
 }
 
-/// It waited for the answers of a target that was gone, whatever its user or its time said.
+/// A job must end at its time limit, or on request, without waiting for answers of a target that
+/// has disappeared.
 #[test]
 fn a_job_ends_without_its_target() -> Result<()> {
     let Some(engine) = engine()? else {
@@ -246,7 +246,7 @@ fn a_job_ends_without_its_target() -> Result<()> {
     let target = Serve::start(&["--ram", "16M"])?;
     for (seconds, is_interrupted) in [(3600, true), (1, false)] {
         let (sender, is_written) = mpsc::channel();
-        // From the first write on, nothing gets through.
+        // From the first write on, the relay forwards nothing.
         let address = relay(target.address(), move |pdu| {
             if pdu[0] == COMMAND && pdu[COMMAND_AT] == WRITE {
                 sender.send(())?;

@@ -1,6 +1,5 @@
-//! A host that shares nothing with ours, `foreign_host.py`, uses a target in every way that it
-//! knows and finds nothing that the specifications forbid, in memory and in a file, with both block
-//! sizes.
+//! An independent host implementation, `foreign_host.py`, exercises a target with all its functions
+//! and finds no violation of the specifications, in memory and in a file, with both block sizes.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! Our host against the Linux kernel's own target, in a guest: with and without digests, data that
-//! the kernel prepared, data of ours, a load that verifies what it reads, also while its connections
-//! are cut, and the suite that every device passes.
+//! Our host against the Linux kernel's own target, in a guest: with and without digests, data
+//! prepared by the kernel, data of ours, a load that verifies its reads, also while its connections
+//! are cut, and the device suite.
 
 use anyhow::{Context as _, Result, ensure};
 use host::{Host, RemoteNamespace};
@@ -19,22 +19,22 @@ use switchyard_e2e::process::{DEFAULT_NQN, Digests, Remote};
 use switchyard_e2e::vm::past_emulation_faults;
 use testing::device::conformance::{Suite, run};
 
-/// Small blocks at depth, large ones that the target asks for by R2T, and a mix.
+/// Small blocks at depth, large ones that the target requests by R2T, and a mix.
 const APPS: [&str; 2] = [
     "small:rw=randrw,bs=4k,depth=16,count=1",
     "large:rw=write,bs=512k,depth=4,count=1",
 ];
 
-/// How often the connections of a load are cut, and how long they last between.
+/// Number of cuts of a load's connections, and the time between.
 const CUTS: u32 = 5;
 const UNCUT: Duration = Duration::from_secs(1);
 
-/// How long a load may take that loses all its connections again and again: the host waits for a
-/// lost controller to end by its keep-alive timer before it writes again, for this target does not
-/// know End Controller.
+/// Maximum duration of a load that repeatedly loses all its connections: this target does not
+/// support End Controller, so before each write the host waits for the keep-alive timer to end a
+/// lost controller.
 const LOAD_DEADLINE: Duration = Duration::from_secs(300);
 
-/// Passes connections on to a target, until they are cut.
+/// Relays connections to a target, until they are cut.
 struct Cutter {
     address: SocketAddr,
     streams: Arc<Mutex<Vec<TcpStream>>>,
@@ -54,14 +54,14 @@ impl Cutter {
                 let Ok(far) = TcpStream::connect(target) else {
                     continue;
                 };
-                // Each stream once for reading, once for writing, and once for who cuts it.
+                // Each stream is used for reading, for writing, and for the cut.
                 let clones = [&near, &far].map(|stream| (stream.try_clone(), stream.try_clone()));
                 let [(Ok(a), Ok(b)), (Ok(c), Ok(d))] = clones else {
                     continue;
                 };
                 for (mut from, mut to) in [(a, d), (c, b)] {
                     spawn(move || {
-                        // That either end is cut ends both.
+                        // A cut of either end ends both.
                         let _ = io::copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);
                         let _ = from.shutdown(Shutdown::Both);
@@ -74,19 +74,19 @@ impl Cutter {
         Ok(cutter)
     }
 
-    /// Cuts every connection, and returns how many streams that were.
+    /// Cuts every connection, and returns the number of streams.
     fn cut(&self) -> usize {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let streams = std::mem::take(&mut *streams);
         for stream in &streams {
-            // One that has ended by itself is as cut as it gets.
+            // A stream that has ended by itself needs no cut.
             let _ = stream.shutdown(Shutdown::Both);
         }
         streams.len()
     }
 }
 
-/// A load verifies what it reads although its connections are cut again and again.
+/// A load verifies its reads while its connections are cut repeatedly.
 fn reconnect(target: SocketAddr) -> Result<()> {
     let cutter = Cutter::start(target)?;
     let remote = Remote {
@@ -105,7 +105,7 @@ fn reconnect(target: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// The suite that every device passes, of which the kernel's target knows all but Compare and Verify.
+/// The device suite, of which the kernel's target supports all but Compare and Verify.
 fn conforms(target: SocketAddr, digests: bool) -> Result<()> {
     let driver = || {
         let class = |bytes, count| BufferClass { bytes, count };
@@ -141,7 +141,7 @@ fn our_host_uses_the_kernel_target_once() -> Result<()> {
         let address: SocketAddr = ([127, 0, 0, 1], port).into();
         for digests in [Digests::Off, Digests::On] {
             let target = Remote { address, digests };
-            // The load writes anywhere, so each round prepares what it compares.
+            // The load writes anywhere, so each round prepares the data that it compares.
             target.bench(&APPS, 1)?;
             for extent in data.before() {
                 std::fs::write(&scratch, &extent.content)?;
@@ -156,7 +156,7 @@ fn our_host_uses_the_kernel_target_once() -> Result<()> {
         let mut word = FINISHED.as_bytes().to_vec();
         word.resize(4096, b'\n');
         std::fs::write(&scratch, word)?;
-        // The suite writes wherever it likes, so the word comes last.
+        // The suite writes anywhere, so the final text is written last.
         let target = Remote {
             address,
             digests: Digests::Off,

@@ -1,6 +1,6 @@
-//! A virtual machine on a disk over NBD, and the kernel's NBD client beside it, one on disks by
-//! vhost-user, and one that makes a block device of its own by ublk: file systems of which the target
-//! is killed and started again under load, as are the front ends that can be started again.
+//! Virtual machines with a disk over NBD (through QEMU's and the kernel's NBD clients), with disks
+//! by vhost-user, and with a block device by ublk: file systems stay intact while the target, and
+//! the front ends that support it, are killed and restarted under load.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::fs::File;
@@ -16,10 +16,10 @@ use switchyard_e2e::limits::{kills, stop_time};
 use switchyard_e2e::process::Serve;
 use switchyard_e2e::vm::past_emulation_faults;
 
-/// Size of each namespace, in MiB: XFS makes none that is much smaller.
+/// Size of each namespace, in MiB: near the minimum of XFS.
 const DISK_MIB: u64 = 320;
 
-/// Returns the names of these steps; one that ends with a hyphen is done once for each kill.
+/// Returns the names of these steps; a name that ends with a hyphen is repeated for each kill.
 fn steps(names: &[&str]) -> Vec<String> {
     let each = |name: &&str| -> Vec<String> {
         match name.strip_suffix('-') {
@@ -32,7 +32,7 @@ fn steps(names: &[&str]) -> Vec<String> {
     names.iter().flat_map(each).collect()
 }
 
-/// A front end that can be started again.
+/// A front end that can be restarted.
 struct FrontEnd<F> {
     attach: Option<Attach>,
     start: F,
@@ -48,8 +48,7 @@ impl<F: Fn() -> Result<Attach>> FrontEnd<F> {
         self.attach.as_ref().context("a front end runs")
     }
 
-    /// Does with it what this step asks for: to kill it, and start another one in its place, or to stop
-    /// it for a while.
+    /// Executes a step: kills it and starts a replacement, or stops it for a while.
     fn act(&mut self, step: &str) -> Result<()> {
         if step.starts_with("front-end-") && step != "front-end-stops" {
             self.attach.take().context("a front end runs")?.kill()?;
@@ -60,7 +59,7 @@ impl<F: Fn() -> Result<Attach>> FrontEnd<F> {
         Ok(())
     }
 
-    /// Ends it, and returns what it said on stderr.
+    /// Ends it, and returns its standard error.
     fn stop(self) -> Result<String> {
         self.attach.context("a front end runs")?.stop()
     }
@@ -93,8 +92,8 @@ impl<'a> Bed<'a> {
         Ok(serve.address().port())
     }
 
-    /// Does with the target what this step asks for: to kill it, and start it again after a while, or to
-    /// stop it for a while.
+    /// Executes a step on the target: kills it and restarts it after a while, or stops it for a
+    /// while.
     fn act(&mut self, step: &str) -> Result<()> {
         if step.starts_with("round-") {
             self.crash()?;
@@ -105,7 +104,7 @@ impl<'a> Bed<'a> {
         Ok(())
     }
 
-    /// Kills the target, and starts it again after a while.
+    /// Kills the target, and restarts it after a while.
     fn crash(&mut self) -> Result<()> {
         self.serve.take().context("a target runs")?.kill()?;
         sleep(Duration::from_secs(1));
@@ -159,7 +158,7 @@ fn keep_file_systems_of_a_machine() -> Result<()> {
     report.check_survived(&expected)?;
     let said = first.stop()?;
     second.stop()?;
-    // `ionice -c 1 dd` in the guest, and nothing else.
+    // Only the requests of `ionice -c 1 dd` in the guest.
     let real_time = said.contains("served 100 latency and ");
     ensure!(real_time, "{said}");
     for bed in beds {

@@ -1,6 +1,6 @@
 //! The Linux kernel's own initiator, in a guest, against `switchyard serve`: digests off and on,
-//! raw ranges, Write Zeroes, Deallocate, a file system that survives a reconnect, discovery, and
-//! what `nvme-cli` makes of the controller.
+//! raw ranges, Write Zeroes, Deallocate, a file system across a reconnect, discovery, and
+//! `nvme-cli`'s view of the controller.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs::File;
@@ -12,7 +12,7 @@ use switchyard_e2e::guest::{
 use switchyard_e2e::process::{Digests, Remote, Serve};
 use switchyard_e2e::vm::past_emulation_faults;
 
-/// The model number that a controller of ours shows.
+/// Model number of our controllers.
 const MODEL: &str = "Switchyard";
 
 #[test]
@@ -40,10 +40,10 @@ fn use_a_file_and_memory() -> Result<()> {
     let path = backing
         .to_str()
         .context("the target directory's path is UTF-8")?;
-    // Both block sizes, one each.
+    // Both block sizes, one target each.
     let from_file = Serve::start(&["--file", path, "--block-size", "4096"])?;
     let from_memory = Serve::start(&["--ram", &size, "--block-size", "512"])?;
-    // Memory is filled and checked by our own host: two hosts, one content.
+    // Our own host fills and checks the memory: two hosts, one content.
     let ours = Remote {
         address: from_memory.address(),
         digests: Digests::On,
@@ -82,8 +82,8 @@ fn use_a_file_and_memory() -> Result<()> {
     Ok(())
 }
 
-/// The guest's script passes against the kernel's own target: when this test passes and the one
-/// above fails, the script is not at fault.
+/// The guest's script passes against the kernel's own target: if this test passes and the one above
+/// fails, the script is not at fault.
 #[test]
 fn kernel_initiator_uses_the_kernel_target() -> Result<()> {
     past_emulation_faults(&programs(), use_the_kernel_target)

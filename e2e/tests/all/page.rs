@@ -1,5 +1,5 @@
-//! The page for programmers (docs/guide/program.md): its C examples and the installation of the
-//! library, as they are there.
+//! The guide for programmers (docs/guide/program.md): its C examples, and its installation of the
+//! library, run as written.
 
 use anyhow::{Context as _, Result, ensure};
 use std::path::Path;
@@ -9,7 +9,7 @@ use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
 use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs};
 
-/// Returns the blocks of the page in a language.
+/// Returns the code blocks of the page in a language.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let fence = format!("\n```{language}\n");
     let blocks = page.split(&fence).skip(1);
@@ -17,8 +17,8 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks.filter_map(until_end).collect()
 }
 
-/// Makes a program of the page's four examples: the others use names of the first, and the third one
-/// of the second.
+/// Combines the page's four examples into a program: later examples use names of the first, and the
+/// third uses one of the second.
 fn program(page: &str, target: &str) -> Result<String> {
     let blocks = blocks(page, "c");
     let [queue, shared, knobs, limits] = &blocks[..] else {
@@ -41,7 +41,7 @@ fn program(page: &str, target: &str) -> Result<String> {
     ))
 }
 
-/// Returns the page's commands that install the library and compile with it, for another place
+/// Returns the page's commands that install the library and compile with it, with another prefix
 /// than /usr/local and another program.
 fn commands(page: &str, library: &Path, prefix: &Path) -> Result<String> {
     let consoles = blocks(page, "console");

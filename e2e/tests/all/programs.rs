@@ -1,5 +1,4 @@
-//! Programs over `libswitchyard`, against a target that is another process: in C, and the example
-//! with tokio.
+//! Programs that use `libswitchyard` with a target in another process: in C, and the tokio example.
 
 use anyhow::{Context as _, Result, ensure};
 use std::io::Write as _;
@@ -9,7 +8,7 @@ use switchyard_e2e::limits::COMMAND_DEADLINE;
 use switchyard_e2e::process::{Process, Serve};
 use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs};
 
-/// Runs a program against a target of its own.
+/// Runs a program against its own target.
 fn run(name: &str, checks: Checks) -> Result<String> {
     let library = Library::build()?;
     let program = library.compile(name, checks)?;
@@ -105,7 +104,7 @@ fn the_threads_of_a_switchboard_go_on_when_their_target_is_killed() -> Result<()
     goes_on_when_its_target_is_killed("switchboard")
 }
 
-/// The target is killed and started again under load; no write is lost, and none is done twice.
+/// The target is killed and restarted under load; no write is lost or executed twice.
 fn goes_on_when_its_target_is_killed(name: &str) -> Result<()> {
     if require_programs(&["cc"])? == Readiness::Skip {
         return Ok(());
@@ -134,7 +133,7 @@ fn goes_on_when_its_target_is_killed(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A program that works until its input says that it is enough.
+/// A program that runs until its input ends it.
 struct Load {
     process: Process,
     input: std::process::ChildStdin,
@@ -146,7 +145,7 @@ impl Load {
         Ok(Self { process, input })
     }
 
-    /// Waits until it has come further than at the call.
+    /// Waits until it has made progress since the call.
     fn progress(&mut self) -> Result<()> {
         let lines = self.process.stdout().lines().count();
         let further = |stdout: &str, _: &str| (stdout.lines().count() > lines + 1).then_some(());

@@ -1,5 +1,5 @@
-//! Half a minute of standing still, longer than every keep-alive timer: of the target under a load
-//! that verifies what it reads, and of the load itself.
+//! A stop of half a minute, longer than every keep-alive timer: of the target under a load that
+//! verifies its reads, and of the load itself.
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use switchyard_e2e::limits::{COMMAND_DEADLINE, POLL_INTERVAL, READY_DEADLINE};
 use switchyard_e2e::process::{Digests, Process, Remote, Serve};
 
-/// How long the process is stopped.
+/// Duration of the stop.
 const STOP: Duration = Duration::from_secs(30);
 
-/// How long it works before, once it is connected.
+/// Run time before the stop, after the connection.
 const BEFORE: Duration = Duration::from_secs(2);
 
 const APPS: [&str; 2] = [
@@ -19,14 +19,14 @@ const APPS: [&str; 2] = [
     "large:rw=randrw,bs=128k,depth=4,rate=50",
 ];
 
-/// A target and a load of it that lasts longer than the stop.
+/// A target with a load that lasts longer than the stop.
 fn start() -> Result<(Serve, Process)> {
     let serve = Serve::start(&["--ram", "64M"])?;
     let remote = Remote {
         address: serve.address(),
         digests: Digests::Off,
     };
-    // The load measures by the clock, so the stop counts as time of its run.
+    // The load measures by the clock, so the stop counts as run time.
     let bench = remote.start_bench(&APPS, 36)?;
     let began = Instant::now();
     // The admin queue and at least one queue of each app.
@@ -42,7 +42,7 @@ fn start() -> Result<(Serve, Process)> {
     Ok((serve, bench))
 }
 
-/// The load's report says that all went well, and the target ends with 0.
+/// The load's report has no errors, and the target ends with exit code 0.
 fn finish(serve: Serve, bench: Process) -> Result<String> {
     let report = bench.succeed(COMMAND_DEADLINE)?;
     ensure!(report.contains("\"apps\""), "no report: {report}");

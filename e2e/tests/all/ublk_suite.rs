@@ -1,4 +1,4 @@
-//! The suite of all devices on block devices by ublk.
+//! The device suite on block devices by ublk.
 
 use anyhow::{Context as _, Result, ensure};
 use block::device::{FileDevice, FileOptions};
@@ -8,7 +8,7 @@ use switchyard_e2e::guest::{Data, programs, run_ublk_suite};
 use switchyard_e2e::vm::past_emulation_faults;
 use testing::device::conformance::{Suite, run};
 
-/// Boots a guest that runs this program again, for each of its block devices.
+/// Boots a guest that runs this program for each of its block devices.
 #[test]
 fn the_device_suite_passes_through_ublk() -> Result<()> {
     if let Some(disk) = std::env::var_os("SWITCHYARD_SUITE_DISK") {
