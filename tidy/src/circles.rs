@@ -1,17 +1,18 @@
-//! Import circles: files of one crate that need each other.
+//! Import circles: files of one crate that import each other.
 //!
-//! A file that is in a circle can be read, tested and moved only with all the others. A circle is
-//! at most [`FILES_MAX`] files, and listed in [`JUSTIFIED`] with its reason. A file uses another one
-//! by a path from the crate, from the file's module or from its parent, or from a module that it
-//! declares; a path to a name that `pub use` says again is one to the name's own file.
+//! A file of a circle can only be read, tested and moved with the whole circle. A circle has at
+//! most [`FILES_MAX`] files, and is listed in [`JUSTIFIED`] with its reason. A file imports another
+//! file by a path from the crate, from the file's module or its parent, or from a module that it
+//! declares; a path to a name re-exported with `pub use` counts as a path to the file that defines
+//! the name.
 
 use crate::source::{Finding, Source, code};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files that a justified circle has at most.
+/// Maximum number of files in a justified circle.
 pub const FILES_MAX: usize = 3;
 
-/// Circles that stay: the crate's folder, the files below its `src`, and the reason.
+/// Accepted circles: the crate's folder, the files below its `src`, and the reason.
 pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
     "crates/block" => &["cache/channel.rs", "cache/mod.rs"],
         "a cache opens its channels, and these change its state under its lock";
@@ -60,10 +61,10 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "a calibration is a run of the engine, and a scenario may be of a device that was calibrated";
 };
 
-/// The modules that each file of a crate uses: by file, paths below `src`.
+/// The files that each file of a crate imports, as paths below `src`.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The circles of each crate, the largest first, as files below the crate's `src`.
+/// Returns the circles of each crate, the largest first, as files below the crate's `src`.
 #[must_use]
 pub fn circles(files: &[Source]) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
@@ -82,8 +83,8 @@ pub fn circles(files: &[Source]) -> BTreeMap<String, Vec<Vec<String>>> {
     found
 }
 
-/// Reports circles that are not in [`JUSTIFIED`], entries of it that are no circle any more, and
-/// entries that are too large.
+/// Reports circles that are not in [`JUSTIFIED`], obsolete entries of it, and entries that are too
+/// large.
 #[must_use]
 pub fn check(files: &[Source]) -> Vec<Finding> {
     let all = circles(files);
@@ -177,7 +178,7 @@ fn graph(krate: &str, files: &[&Source]) -> Graph {
     graph
 }
 
-/// The module path that `path` names in module `own`; `None` where it leaves the crate.
+/// Returns the module path of `path` in module `own`; `None` if it leaves the crate.
 fn resolve(own: &[String], path: &str) -> Option<Vec<String>> {
     let mut segments = path.split("::").map(str::trim).peekable();
     let mut base = own.to_vec();
@@ -199,12 +200,12 @@ fn resolve(own: &[String], path: &str) -> Option<Vec<String>> {
 /// A path in the code of a file.
 struct Named {
     text: String,
-    /// It is another name of what a child has, and no need of the file itself.
+    /// It re-exports a name of a child module, and is no import of the file itself.
     is_reexport: bool,
 }
 
-/// All paths that begin with `crate`, `self`, `super` or a child of the file's module, the groups of
-/// `use` expanded.
+/// Returns all paths that begin with `crate`, `self`, `super` or a child of the file's module, with
+/// the groups of `use` expanded.
 fn paths(code: &str) -> Vec<Named> {
     let mut found = Vec::new();
     let starts = ["crate", "super", "self"].map(|start| (start, ""));
@@ -229,7 +230,7 @@ fn paths(code: &str) -> Vec<Named> {
     found
 }
 
-/// The names of the modules that the file declares, and that are files themselves.
+/// Returns the names of the modules that the file declares and that are separate files.
 fn children(code: &str) -> impl Iterator<Item = &str> {
     let declared = code
         .lines()
@@ -238,7 +239,7 @@ fn children(code: &str) -> impl Iterator<Item = &str> {
     modules.map(|(_, name)| name)
 }
 
-/// The paths that the text begins with: one, or one for each member of a group.
+/// Returns the paths at the start of the text: one, or one for each member of a group.
 fn expand(text: &str) -> Vec<String> {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let end = text.find(|c| !is_path(c)).unwrap_or(text.len());
@@ -269,9 +270,9 @@ fn expand(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The strongly connected components of the graph, each in the order of its names.
+/// Returns the strongly connected components of the graph, each sorted by name.
 fn components(graph: &Graph) -> Vec<Vec<String>> {
-    // Which files each one reaches; crates have some hundred files at most.
+    // The files reachable from each file; crates have some hundred files at most.
     let reach: BTreeMap<&str, BTreeSet<&str>> = graph
         .keys()
         .map(|from| {

@@ -1,11 +1,11 @@
-//! Length: functions and files that no reader can hold in mind.
+//! Maximum length of functions and files.
 
 use crate::source::{Finding, Source};
 
-/// Lines that a function has at most.
+/// Maximum lines of a function.
 pub const FUNCTION_LINES_MAX: usize = 70;
 
-/// Lines that a file outside of tests has at most.
+/// Maximum lines of a file, except tests.
 pub const FILE_LINES_MAX: usize = 1_000;
 
 /// Reports functions of more than [`FUNCTION_LINES_MAX`] lines, outside of test files.
@@ -59,7 +59,7 @@ pub fn files(files: &[Source]) -> Vec<Finding> {
     .collect()
 }
 
-/// The indentation and the name of a function that begins in this line.
+/// Returns the indentation and the name of a function that begins in this line.
 fn signature(line: &str) -> Option<(&str, &str)> {
     let code = line.trim_start();
     let indent = &line[..line.len() - code.len()];

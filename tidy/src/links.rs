@@ -1,16 +1,16 @@
-//! Links: the documents point at files that are there.
+//! Links: documents refer to existing files.
 
 use crate::orphans::normal;
 use crate::source::{Finding, Source};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Pages that say where things are: a file is one of the crate that the page has named last.
+/// Pages that map the source: a file name refers to the crate that the page named last.
 const MAPS: [&str; 2] = ["docs/design/architecture.md", "docs/design/compliance.md"];
 
-/// Reports relative links of Markdown files to targets that are not below `root`, and Rust files
-/// that they name, by the end of a path, and that are not there; on `MAPS`, not in the crate that
-/// was named last, or without the function that stands before them.
+/// Reports relative links of Markdown files to missing targets below `root`, and names of missing
+/// Rust files, matched by the end of a path; on `MAPS`, also Rust files that are not in the crate
+/// named last, or lack the function named before them.
 #[must_use]
 pub fn check(files: &[Source], root: &Path) -> Vec<Finding> {
     let mut findings = names(files);
@@ -56,13 +56,13 @@ fn names(files: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Returns true for the name of one Rust file: one with braces or a star stands for several, and one
-/// with blanks is a command.
+/// Returns true for the name of one Rust file: a name with braces or a star stands for several
+/// files, and a name with blanks is a command.
 fn is_file(span: &str) -> bool {
     span.ends_with(".rs") && !span.contains(['{', ' ', '*'])
 }
 
-/// Returns the files that a path, or the end of one, names.
+/// Returns the files whose path ends with `name`.
 fn named<'a>(files: &'a [Source], name: &str) -> impl Iterator<Item = &'a Source> {
     let end = format!("/{name}");
     let mut rest = files.iter();
@@ -77,7 +77,7 @@ fn maps(files: &[Source]) -> Vec<Finding> {
     for page in pages.filter(|file| MAPS.contains(&file.path.as_str())) {
         let mut home = "";
         for (number, line) in (1..).zip(page.text.lines()) {
-            // Every second piece stands between backticks.
+            // Every second piece is between backticks.
             let pieces: Vec<_> = line.split('`').collect();
             for (at, piece) in pieces.iter().enumerate() {
                 home = last_named(piece, &folders).unwrap_or(home);

@@ -1,12 +1,12 @@
-//! Order of crates: each depends only on those above it in the workspace's manifest.
+//! Order of crates: each depends only on crates above it in the workspace's manifest.
 
 use crate::source::{Finding, Source};
 
-/// Reports dependencies of our crates on crates that are listed below them, and crates of ours
-/// that are listed without being there.
+/// Reports dependencies of the workspace's crates on crates listed below them, and listed crates
+/// that do not exist.
 ///
 /// The order is that of the lines with a `path` in `[workspace.dependencies]` of the root's
-/// `Cargo.toml`. Crates that are not listed are programs: nothing depends on them.
+/// `Cargo.toml`. Unlisted crates are programs: no crate depends on them.
 #[must_use]
 pub fn check(files: &[Source]) -> Vec<Finding> {
     let Some(root) = files.iter().find(|file| file.path == "Cargo.toml") else {
@@ -42,7 +42,7 @@ pub fn check(files: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// The lines of a section, with their numbers.
+/// Returns the lines of a section, with their numbers.
 fn section<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     (1..)
         .zip(text.lines())

@@ -23,7 +23,7 @@ pub fn check(files: &[Source]) -> Vec<Finding> {
     orphans.map(|file| file.finding(0, message)).collect()
 }
 
-/// Returns true for files that the build tool finds by itself.
+/// Returns true for files that cargo finds without a declaration.
 fn is_root(file: &Source) -> bool {
     let below = file.path[file.krate().len()..].trim_start_matches('/');
     let folders = [
@@ -33,7 +33,7 @@ fn is_root(file: &Source) -> bool {
         "src/bin/",
         "fuzz_targets/",
     ];
-    // `tests/all.rs` and `tests/all/main.rs` are the same to it.
+    // Cargo treats `tests/all.rs` and `tests/all/main.rs` the same.
     let alone = |folder| {
         below.strip_prefix(folder).is_some_and(|rest| {
             rest.split_once('/')
@@ -43,7 +43,7 @@ fn is_root(file: &Source) -> bool {
     matches!(below, "src/lib.rs" | "src/main.rs" | "build.rs") || folders.iter().any(alone)
 }
 
-/// The paths that the modules of a file may have.
+/// Returns the possible paths of the modules that a file declares.
 fn named_by(file: &Source) -> BTreeSet<String> {
     let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let stem = name.trim_end_matches(".rs");
@@ -55,7 +55,7 @@ fn named_by(file: &Source) -> BTreeSet<String> {
     };
     let mut named = BTreeSet::new();
     let mut given: Option<String> = None;
-    // Modules that are written inline, with the indentation of each.
+    // Inline modules, with the indentation of each.
     let mut inline: Vec<(usize, String)> = Vec::new();
     for line in file.text.lines() {
         let code = line.trim_start();
@@ -99,7 +99,7 @@ fn named_by(file: &Source) -> BTreeSet<String> {
     named
 }
 
-/// A path without `.` and `..`.
+/// Returns a path without `.` and `..`.
 pub(crate) fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,13 +1,14 @@
-//! Purity: crates of decisions, which read no clock, do no I/O and log nothing.
+//! Purity: crates of decisions that read no clock, do no I/O and log nothing.
 //!
-//! They are told the time, bytes and loads, and return values: so the simulator runs the same code.
+//! They receive the time, bytes and loads as arguments, and return values, so that the simulator
+//! runs the same code.
 
 use crate::source::{Finding, Source, code};
 
 /// The pure crates.
 pub const CRATES: [&str; 4] = ["crates/base", "crates/qos", "crates/switch", "crates/wire"];
 
-/// Names of the world outside.
+/// Names for access to clocks, I/O and logs.
 const OUTSIDE: [&str; 11] = [
     "Instant",
     "SystemTime",
@@ -22,7 +23,7 @@ const OUTSIDE: [&str; 11] = [
     "tracing",
 ];
 
-/// Reports names of the world outside in the pure crates, outside of tests.
+/// Reports names in `OUTSIDE` in the pure crates, except in tests.
 #[must_use]
 pub fn check(files: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -45,7 +46,7 @@ pub fn check(files: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if `word` is in the line, and not as a part of a longer name.
+/// Returns true if the line contains `word`, but not as a part of a longer name.
 fn has_word(line: &str, word: &str) -> bool {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

@@ -1,4 +1,4 @@
-//! The files of the workspace, and what a rule reports about them.
+//! The files of the workspace, and the findings of rules.
 
 use std::path::Path;
 use std::{fmt, fs, io};
@@ -12,14 +12,14 @@ pub struct Source {
     pub text: String,
 }
 
-/// A place that breaks a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The file's path from the workspace's root.
     pub path: String,
     /// The line, from 1; 0 for the whole file.
     pub line: usize,
-    /// The breach, and the way to repair it.
+    /// The violation, and how to repair it.
     pub message: String,
 }
 
@@ -29,11 +29,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The folder of build output, which holds no source.
+/// The folder of build output, which is skipped.
 const SKIPPED: &str = "target";
 
 impl Source {
-    /// A file with this content.
+    /// Creates a file with this content.
     #[must_use]
     pub fn new(path: &str, text: &str) -> Self {
         Self {
@@ -42,10 +42,10 @@ impl Source {
         }
     }
 
-    /// Reads every Rust, Markdown and TOML file below `root`, in the order of their paths.
+    /// Reads every Rust, Markdown and TOML file below `root`, sorted by path.
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     pub fn read_all(root: &Path) -> io::Result<Vec<Self>> {
         let mut files = Vec::new();
         let mut folders = vec![root.to_path_buf()];
@@ -70,7 +70,7 @@ impl Source {
         Ok(files)
     }
 
-    /// Returns true for Rust.
+    /// Returns true for a Rust file.
     #[must_use]
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
@@ -85,8 +85,8 @@ impl Source {
             || self.path.ends_with("tests.rs")
     }
 
-    /// The folder of the crate that the file belongs to: what comes before `src`, `tests`,
-    /// `examples`, `benches` or the file's name.
+    /// Returns the folder of the file's crate: the path before `src`, `tests`, `examples`,
+    /// `benches` or the file's name.
     #[must_use]
     pub fn krate(&self) -> &str {
         let ends = [
@@ -102,7 +102,7 @@ impl Source {
         &self.path[..end]
     }
 
-    /// A finding in line `line` of this file, from 1.
+    /// Returns a finding in line `line` of this file, from 1.
     #[must_use]
     pub fn finding(&self, line: usize, message: impl Into<String>) -> Finding {
         Finding {
@@ -113,8 +113,8 @@ impl Source {
     }
 }
 
-/// The code of a Rust file without its comments and without the body of its inline test modules,
-/// line by line.
+/// Returns the code of a Rust file without comments and without the body of its inline test
+/// modules, line by line.
 #[must_use]
 pub fn code(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Unsafe code: only in the listed rooms.
+//! Unsafe code: only in listed files.
 
 use crate::source::{Finding, Source, code};
 
@@ -28,7 +28,8 @@ pub const ROOMS: &[(&str, &str)] = rows! {
     "crates/reactor/src/uring/socket.rs" => "`sendmsg` and `recvmsg`";
 };
 
-/// Reports `unsafe` outside of [`ROOMS`], outside of tests, and rooms without any.
+/// Reports `unsafe` in files that are not in [`ROOMS`], except in tests, and entries without
+/// `unsafe`.
 #[must_use]
 pub fn check(files: &[Source], rooms: &[(&str, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
