@@ -20,7 +20,7 @@ pub enum FuseError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The mount point is no directory.
+    /// The mount point is not a directory.
     #[error("mount point {0} is not a directory; use an empty directory")]
     NotADirectory(PathBuf),
     /// A FUSE file system is already mounted there.
@@ -38,7 +38,7 @@ pub enum FuseError {
         to the device"
     )]
     NoFuse(io::Error),
-    /// The process may not mount, and the program that does it for it is missing.
+    /// The process lacks the privilege to mount, and `fusermount3` is missing.
     #[error("cannot run fusermount3: {0}; install the package fuse3, or run as root")]
     NoHelper(io::Error),
     /// The kernel or `fusermount3` refused to mount.
@@ -49,7 +49,7 @@ pub enum FuseError {
         /// The error message of the kernel or `fusermount3`.
         reason: String,
     },
-    /// The kernel and the front end do not agree on a protocol.
+    /// The kernel and the front end support no common protocol version.
     #[error("cannot start the FUSE session: {0}; Linux 4.20 or later is needed")]
     Session(io::Error),
     /// The thread cannot run on the core.

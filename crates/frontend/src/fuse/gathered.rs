@@ -85,7 +85,7 @@ impl Gathered {
                     Some(Errno::AGAIN | Errno::BUSY) => std::thread::sleep(SHORTAGE_PAUSE),
                     _ => {
                         tracing::error!("io_uring for FUSE replies failed: {error}");
-                        // The kernel may read answers still.
+                        // The kernel may still read the replies.
                         std::process::abort();
                     }
                 },

@@ -12,16 +12,16 @@ pub enum UblkError {
          6.5 or later, and on some systems a package such as linux-modules-extra)"
     )]
     NoDriver,
-    /// The process may not make block devices.
+    /// The process lacks the privilege to create block devices.
     #[error("creating a block device needs CAP_SYS_ADMIN; run as root, or use fuse")]
     NotPermitted,
-    /// The control device cannot be opened for another reason.
+    /// Opening the control device failed for another reason.
     #[error("cannot open /dev/ublk-control: {0}")]
     Control(io::Error),
     /// The ring for control commands cannot be created.
     #[error("io_uring: {0}; check `sysctl kernel.io_uring_disabled` (0 allows it)")]
     Ring(io::Error),
-    /// The driver lacks a feature.
+    /// The kernel's driver lacks a required feature.
     #[error(
         "the ublk_drv of this kernel is too old (no UBLK_F_USER_COPY); Linux 6.5 or later is \
         needed"
@@ -37,7 +37,7 @@ pub enum UblkError {
         /// Number of the process.
         process: i32,
     },
-    /// The device that was left behind is another one.
+    /// The device left by a killed server does not match.
     #[error("cannot recover /dev/ublkb{id}, which another process left: {reason}")]
     Different {
         /// Number of the device.
@@ -45,7 +45,7 @@ pub enum UblkError {
         /// The difference, and the remedy.
         reason: String,
     },
-    /// The kernel refuses a command.
+    /// A control command failed.
     #[error("{command} of ublk device {id} failed: {source}")]
     Command {
         /// Name of the command.

@@ -158,7 +158,7 @@ impl Ring {
         let place = USED_ELEMENTS_AT + USED_ELEMENT_BYTES * u64::from(place);
         let used = memory.write_obj(element, GuestAddress(self.queue.used_ring() + place));
         if written.is_err() || used.is_err() {
-            // Both were checked when the chain was taken.
+            // Both were validated when the chain was taken.
             self.break_off(&"the used ring is outside guest memory");
             return;
         }

@@ -114,13 +114,13 @@ impl Request {
 /// A chain that cannot be completed: its status byte is missing or unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The chain loops, leaves its table, is too long, or has an indirect table where none may be.
+    /// The chain loops, leaves its table, is too long, or has a misplaced indirect table.
     #[error("a descriptor chain has a loop, an index out of range, or too many descriptors")]
     Chain,
-    /// The chain has no byte that the device may write.
+    /// The chain has no device-writable byte.
     #[error("a descriptor chain has no writable byte for the status")]
     NoStatus,
-    /// The status byte lies outside of the guest's memory.
+    /// The status byte is outside the guest's memory.
     #[error("the status byte of a request is outside guest memory")]
     Outside,
 }

@@ -169,8 +169,8 @@ fn writes_wait_for_the_end_of_the_controllers_of_a_killed_back_end() {
     guest.publish();
     assert_eq!(block(&mut guest, 8), 0);
     assert_eq!(begun(&server), 2, "the reads");
-    // The write that the target had still. A back end that is killed answers nothing, which this one does
-    // not either once it has given its machine up.
+    // The write still at the target. A killed back end completes nothing; neither does this one
+    // after it has lost its machine.
     eventually("it comes", || !killed.is_connected());
     gate.open();
     eventually("it comes", || gate.waiting() == 0);

@@ -37,7 +37,7 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-/// Event index, version 1, flush, and the protocol's own.
+/// Event index, version 1, flush, and protocol features.
 const FEATURES: u64 =
     1 << 29 | 1 << 32 | 1 << 9 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
@@ -57,7 +57,7 @@ pub(crate) struct Guest {
     kick: EventFd,
     call: EventFd,
     error: EventFd,
-    /// The record of requests under way, with its description.
+    /// The record of outstanding requests, with its description.
     tracked: Option<(VhostUserInflight, OwnedFd)>,
 }
 
@@ -76,7 +76,7 @@ fn wait_for(counter: &EventFd) {
 /// Connects to a back end, without a message.
 pub(crate) fn open(path: &Path) -> (Frontend, UnixStream) {
     let socket = UnixStream::connect(path).unwrap();
-    // More queues than any back end has: it is the one that refuses.
+    // More queues than any back end has, so that the back end is the one that refuses.
     let connection = Frontend::from_stream(socket.try_clone().unwrap(), 256);
     (connection, socket)
 }
@@ -96,7 +96,7 @@ fn negotiate(connection: &mut Frontend) {
     connection.set_features(FEATURES).unwrap();
 }
 
-/// Memory of a guest, as a back end gets it.
+/// Memory of a guest, as shared with a back end.
 fn region(file: &OwnedFd, at: u64, bytes: usize) -> VhostUserMemoryRegionInfo {
     VhostUserMemoryRegionInfo {
         guest_phys_addr: at,
