@@ -252,8 +252,7 @@ impl Cast {
         actors
     }
 
-    /// Stalls the cores of a target's machine until `until`, seen from one core. Dispatchers run
-    /// with the first core.
+    /// Stalls one core of a target until `until`; with the first core also the dispatchers.
     pub(super) fn pause_target(&mut self, target: usize, core: usize, until: Time) {
         let Some(process) = &mut self.targets[target] else {
             return;

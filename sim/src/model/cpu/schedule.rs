@@ -149,8 +149,8 @@ impl World<'_> {
         }
     }
 
-    /// Notes that a timer of a dataplane loop on this core is due: if the loop was idle, the timer
-    /// does not count for its poll.
+    /// Notes that a timer of a dataplane loop on this core is due: if the loop was idle, its idle
+    /// policy learns that it did not poll for the timer.
     pub(in crate::model) fn falls_due(&mut self, core: usize) {
         let it = &mut self.cores[core];
         if it.current.is_none() {
