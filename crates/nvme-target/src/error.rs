@@ -9,16 +9,16 @@ use std::net::SocketAddr;
 use switch::knobs::KnobError;
 use wire::nvme::NqnError;
 
-/// Reason for which a target could not be made, started or changed.
+/// Reason why a target could not be created, started or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// A limit is out of range.
     #[error("limits: {0}")]
     Limits(#[from] LimitsError),
-    /// A name that hosts cannot be told or give.
+    /// A name is not a valid NQN.
     #[error("invalid NQN {name:?}: {reason}")]
     Name {
-        /// The name that was given.
+        /// The name.
         name: String,
         /// Its defect.
         reason: NqnError,
@@ -34,13 +34,13 @@ pub enum TargetError {
         /// The namespace.
         nsid: u32,
     },
-    /// It exists already.
+    /// The object exists already.
     #[error("{0} already exists")]
     Exists(String),
     /// A number is out of range, or a limit is reached.
     #[error("{0}")]
     Invalid(String),
-    /// A device cannot keep what a tenant is to be promised; nothing has changed.
+    /// A device cannot meet a tenant's SLO; nothing has changed.
     #[error("device {device:?} cannot meet the SLO of tenant {tenant:?}: {refusal}")]
     Refused {
         /// The tenant.
@@ -56,10 +56,10 @@ pub enum TargetError {
     /// A knob is out of its range.
     #[error("switch parameters: {0}")]
     Knobs(#[from] KnobError),
-    /// A core could not follow, or not in time; all is as before.
+    /// A core failed to apply a change, or not in time; the change was undone.
     #[error("the change failed and was undone: {0}")]
     Undone(String),
-    /// A core could not follow, or not in time, and some cores have what was changed.
+    /// A core failed to apply a change, or not in time, and some cores still have the change.
     #[error("the change failed and could not be undone on all cores: {0}")]
     NotUndone(String),
     /// An address cannot be listened on.
@@ -67,7 +67,7 @@ pub enum TargetError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
         /// Advice.
         remedy: &'static str,

@@ -1,8 +1,8 @@
 //! The NVMe/TCP target: subsystems, controllers, discovery, and the connections of a core.
 //!
-//! [`Target`] is what a control plane holds: it makes and changes subsystems, namespaces and
-//! listeners while I/O runs. [`PollGroup`] is a core's part of it, a service for
-//! [`reactor::Core`]; the [`RunningTarget`] starts one on each core of a machine.
+//! A control plane holds a [`Target`]: it creates and changes subsystems, namespaces and listeners
+//! while I/O runs. A [`PollGroup`] is a core's part of the target, a service for [`reactor::Core`];
+//! [`RunningTarget`] starts one on each core of a machine.
 
 mod change;
 mod command;

@@ -1,8 +1,8 @@
-//! A namespace: a device, under an identifier, in a subsystem.
+//! A namespace: a device with an identifier in a subsystem.
 //!
-//! [`Namespace`] is the shared part: what a control plane made, and every core's counters.
-//! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know without a
-//! lock. Only its core touches it.
+//! [`Namespace`] is the part shared by all cores: its options and every core's counters.
+//! [`CoreNamespace`] is one core's part: the channel, and the data that the I/O path needs without
+//! a lock. Only its core accesses it.
 
 use crate::change::ack::Pausing;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
@@ -29,22 +29,22 @@ pub struct NamespaceOptions {
     pub nsid: u32,
     /// Its device.
     pub device: Arc<dyn Device>,
-    /// UUID, which hosts recognise the namespace by. `[RFC 4122]`
+    /// UUID by which hosts recognise the namespace. `[RFC 4122]`
     pub uuid: [u8; 16],
-    /// NGUID; zeroes for the UUID's bytes.
+    /// NGUID; all zeroes: derived from the UUID.
     pub nguid: [u8; 16],
-    /// EUI64, or zeroes for none.
+    /// EUI64; all zeroes: none.
     pub eui64: [u8; 8],
-    /// Writes are refused, even if the device allows them.
+    /// Writes are refused even if the device allows them.
     pub read_only: bool,
-    /// Sharing of its device among tenants; all namespaces over one device have the same. A namespace
-    /// without is not scheduled.
+    /// Sharing of the device among tenants; the same for all namespaces of a device. `None`: not
+    /// scheduled.
     pub qos: Option<Arc<DeviceQos>>,
 }
 
 impl NamespaceOptions {
-    /// The options of a namespace without EUI64, and with the UUID as its NGUID, which may be written and is not
-    /// scheduled.
+    /// Returns the options of a writable namespace without EUI64 and QoS, with the UUID as its
+    /// NGUID.
     #[must_use]
     pub const fn new(nsid: u32, device: Arc<dyn Device>, uuid: [u8; 16]) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl NamespaceOptions {
         }
     }
 
-    /// Returns the NGUID that hosts see: some use no namespace without one, or without an EUI64.
+    /// Returns the NGUID that hosts see: some hosts use no namespace without an NGUID or EUI64.
     pub(crate) fn announced_nguid(&self) -> [u8; 16] {
         if self.nguid == [0; 16] {
             self.uuid
@@ -68,21 +68,23 @@ impl NamespaceOptions {
     }
 }
 
-/// Identity of a namespace's volume: commands to one may go to another one with the same.
+/// Identity of a namespace's volume: a command for one namespace may go to another namespace with
+/// the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Volume {
     uuid: [u8; 16],
     nguid: [u8; 16],
     eui64: [u8; 8],
-    /// Bytes of a block.
+    /// Block size in bytes.
     block_bytes: u32,
 }
 
-/// A namespace as all cores share it.
+/// The part of a namespace that all cores share.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) options: NamespaceOptions,
-    /// Number in its subsystem, of no other namespace; one that comes again has that from before.
+    /// Unique number of the namespace in its subsystem; a namespace that is added again gets its
+    /// former number.
     pub(crate) incarnation: u32,
     pub(crate) stats: PerCore<SharedNamespaceStats>,
     pub(crate) latency: PerCore<SharedNamespaceLatency>,
@@ -102,7 +104,7 @@ impl Namespace {
         self.options.nsid
     }
 
-    /// Returns what hosts recognise its volume by.
+    /// Returns the identity by which hosts recognise the volume.
     pub(crate) fn volume(&self) -> Volume {
         let NamespaceOptions {
             device,
@@ -123,7 +125,7 @@ impl Namespace {
         self.options.read_only || self.options.device.capabilities().read_only
     }
 
-    /// Returns the counters of all cores together.
+    /// Returns the counters summed over all cores.
     pub(crate) fn total(&self) -> NamespaceStats {
         let mut total = NamespaceStats::default();
         for core in self.stats.iter() {
@@ -132,7 +134,7 @@ impl Namespace {
         total
     }
 
-    /// Returns the service times of all cores together.
+    /// Returns the service times summed over all cores.
     pub(crate) fn total_latency(&self) -> NamespaceLatency {
         let mut total = NamespaceLatency::default();
         for core in self.latency.iter() {
@@ -142,15 +144,15 @@ impl Namespace {
     }
 }
 
-/// A command for a device: a request, or one over extents.
+/// A command for a device: a request or a command over extents.
 pub(crate) trait DeviceCommand: Sized {
-    /// The command once it is done.
+    /// The command once it is complete.
     type Done;
 
-    /// Ends the command for want of its namespace.
+    /// Ends the command because its namespace was removed.
     fn gone(self) -> Self::Done;
 
-    /// Returns the command as one that its channel had no room for.
+    /// Returns the command for the backlog, because its channel has no room.
     fn waiting(self) -> Waiting;
 
     /// Hands the command to its channel.
@@ -189,7 +191,7 @@ impl DeviceCommand for Extents {
     }
 }
 
-/// A command that a channel had no room for.
+/// A command for which a channel had no room.
 #[derive(Debug)]
 pub(crate) enum Waiting {
     Request(Request),
@@ -205,12 +207,12 @@ impl Waiting {
     }
 }
 
-/// Requests that a channel had no room for: those of each class in order, and the classes in the
+/// Requests for which a channel had no room: in order of arrival per class, and the classes in the
 /// order of service.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     lines: PerClass<Line<Waiting>>,
-    /// The number of the request that came last.
+    /// Number of the last request.
     last: u32,
 }
 
@@ -219,94 +221,95 @@ impl Backlog {
         self.lines.iter().all(|(_, line)| line.is_empty())
     }
 
-    /// Returns true if a new request of this class comes after one that waits.
+    /// Returns true if a waiting request precedes a new request of this class.
     pub(crate) fn is_before(&self, class: Class) -> bool {
         let mut waiting = self.lines.iter().filter(|(_, line)| !line.is_empty());
         waiting.any(|(other, _)| other <= class)
     }
 
-    /// Lets a request wait. Returns its number.
+    /// Adds a waiting request. Returns its number.
     pub(crate) fn push(&mut self, class: Class, request: Waiting) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.lines[class].push(self.last, request);
         self.last
     }
 
-    /// The next request, its class, and its number.
+    /// Removes the next request; returns its class, its number and the request.
     pub(crate) fn pop(&mut self) -> Option<(Class, u32, Waiting)> {
         let mut lines = self.lines.iter_mut();
         lines.find_map(|(class, line)| line.pop().map(|(number, request)| (class, number, request)))
     }
 
-    /// There was no room for it again: it is still the next one.
+    /// Puts the request back as the next one, because there was again no room for it.
     pub(crate) fn give_back(&mut self, class: Class, number: u32, request: Waiting) {
         self.lines[class].give_back(number, request);
     }
 
-    /// Takes out every request that is `wanted`.
+    /// Removes every request for which `wanted` returns true.
     pub(crate) fn take_all(&mut self, wanted: impl Fn(&Waiting) -> bool, taken: &mut Vec<Waiting>) {
         for (_, line) in self.lines.iter_mut() {
             line.take_all(&wanted, |request| taken.push(request));
         }
     }
 
-    /// Takes out the request with this number, if it is `wanted`. Returns whether it was there.
+    /// Removes the request with this number if `wanted` returns true for it. Returns whether it was
+    /// removed.
     pub(crate) fn remove(&mut self, number: u32, wanted: impl Fn(&Waiting) -> bool) -> bool {
         let mut lines = self.lines.iter_mut();
         lines.any(|(_, line)| line.remove(number, &wanted).is_some())
     }
 }
 
-/// The gate that commands pass; closed while the namespace changes.
+/// The gate that commands pass; closed during a change of the namespace.
 #[derive(Debug)]
 pub(crate) enum Gate {
     /// Commands pass.
     Open,
-    /// New ones wait; those in flight, and every request in the channel, finish first.
+    /// New commands wait; commands in flight and all requests in the channel finish first.
     Pausing {
-        /// Acknowledged, by being dropped, when the last of them has.
+        /// Acknowledges the pause when dropped, after the last of them has finished.
         debt: Pausing,
     },
-    /// New ones wait, and none is in flight.
+    /// New commands wait, and none is in flight.
     Paused,
 }
 
-/// One core's way into a namespace.
+/// One core's access to a namespace.
 #[derive(Debug)]
 pub(crate) struct CoreNamespace {
     pub(crate) shared: Arc<Namespace>,
     pub(crate) channel: Box<dyn Channel>,
-    /// The channel's memory, where it is nothing else.
+    /// The channel's memory, if the device is plain memory.
     pub(crate) direct: Option<Direct>,
     pub(crate) blocks: u64,
-    /// A block is 2 to this power bytes.
+    /// Binary logarithm of the block size in bytes.
     pub(crate) block_shift: u32,
     pub(crate) device_transfer_bytes: u32,
     /// Most extents of one command to the device; 0 for none.
     pub(crate) extents_max: u32,
     pub(crate) read_only: bool,
-    /// Deallocating costs the device less than writing zeroes does.
+    /// Deallocating is cheaper for the device than writing zeroes.
     pub(crate) thin: bool,
-    /// The core's token scheduler for its device, where its commands are paid for.
+    /// The core's token scheduler for the device; `None` if commands cost no tokens.
     pub(crate) scheduler: Option<u32>,
-    /// That of [`Namespace`].
+    /// The incarnation of the [`Namespace`].
     pub(crate) incarnation: u32,
     pub(crate) gate: Gate,
     /// Commands between their arrival and their end.
     pub(crate) in_flight: u32,
     /// Requests in the channel.
     pub(crate) in_channel: u32,
-    /// Commands that came while the gate was not open, in order.
+    /// Commands that arrived while the gate was not open, in order.
     pub(crate) waiting: VecDeque<Ticket>,
-    /// Requests that the channel had no room for.
+    /// Requests for which the channel had no room.
     pub(crate) backlog: Backlog,
     /// Requests were submitted since the last kick.
     pub(crate) gathered: bool,
-    /// It is among those that the core moves along.
+    /// The namespace is in the core's list of active namespaces.
     pub(crate) active: bool,
     pub(crate) stats: NamespaceStats,
     pub(crate) latency: NamespaceLatency,
-    /// Counters as published last.
+    /// The counters as last published.
     published: NamespaceStats,
 }
 
@@ -350,7 +353,7 @@ impl CoreNamespace {
         })
     }
 
-    /// Opens the channel anew, after the device was resized; hands the old one out to be closed.
+    /// Opens a new channel after the device was resized; returns the old one to be closed.
     pub(crate) fn reopen(
         &mut self,
         driver: &mut dyn Driver,
@@ -361,7 +364,7 @@ impl CoreNamespace {
         Ok(std::mem::replace(&mut self.channel, fresh.channel))
     }
 
-    /// Counts a command that ended, and the time that it took.
+    /// Counts a completed command and its service time.
     pub(crate) fn count(&mut self, done: &Done) {
         let (success, bytes, took) = (done.success, done.bytes, done.took);
         let stats = &mut self.stats;
@@ -390,9 +393,9 @@ impl CoreNamespace {
         }
     }
 
-    /// Publishes what core `index` counted, if there is anything new.
+    /// Publishes the counters of core `index` if they changed.
     pub(crate) fn publish(&mut self, index: usize) {
-        // Each command that is answered changes one of these counters.
+        // Each answered command changes one of these counters.
         if self.published == self.stats {
             return;
         }
@@ -401,7 +404,7 @@ impl CoreNamespace {
         self.shared.latency.of(index).publish(&self.latency);
     }
 
-    /// A command has ended; a pause that waited for it may be complete.
+    /// Ends a command in flight; this may complete a pause that waited for it.
     pub(crate) fn end_flight(&mut self) {
         assert!(self.in_flight > 0, "a command in flight is counted");
         self.in_flight -= 1;
@@ -418,20 +421,20 @@ impl CoreNamespace {
         matches!(self.gate, Gate::Open)
     }
 
-    /// Returns true while no command is in flight and no request is in the channel or waits for
-    /// room in it. A Flush of all namespaces is in flight in none of them, only its requests are.
+    /// Returns true if no command is in flight and no request is in the channel or its backlog. A
+    /// Flush of all namespaces is in flight in none of them; only its requests count.
     pub(crate) fn is_quiet(&self) -> bool {
         self.in_flight == 0 && self.in_channel == 0 && self.backlog.is_empty()
     }
 
-    /// Returns true while the channel has nothing to do until a request is submitted, or an operation
-    /// of it completes.
+    /// Returns true if the channel has no work until a request is submitted or one of its
+    /// operations completes.
     pub(crate) fn is_idle(&self) -> bool {
         let empty = self.in_channel == 0 && self.backlog.is_empty() && !self.gathered;
         empty && (self.direct.is_some() || self.channel.deadline() == Time::NEVER)
     }
 
-    /// Completes a pause that waited for what is finished now.
+    /// Completes a pause if everything that it waited for has finished.
     pub(crate) fn settle(&mut self) {
         if matches!(self.gate, Gate::Pausing { .. }) && self.is_quiet() {
             self.gate = Gate::Paused;
@@ -449,20 +452,20 @@ impl CoreNamespace {
 /// One core's part of a subsystem.
 #[derive(Debug)]
 pub(crate) struct CoreSubsystem {
-    /// By namespace identifier, less one.
+    /// The namespaces, by namespace identifier minus 1.
     pub(crate) namespaces: Vec<Option<CoreNamespace>>,
     /// The removal that waits for the subsystem's last connection.
     pub(crate) removing: Option<Pausing>,
 }
 
-/// Outcome of a command that was handed to a namespace.
+/// Result of submitting a command to a namespace.
 #[derive(Debug)]
 pub(crate) enum Submitted<T> {
-    /// It is done.
+    /// The command is complete.
     Done(T),
     /// The device has it.
     Queued,
-    /// The device had no space for it: it waits in the namespace, under this number.
+    /// The device had no room: the command waits in the namespace, under this number.
     Waits(u32),
 }
 
@@ -471,10 +474,10 @@ pub(crate) enum Submitted<T> {
 pub(crate) struct Namespaces {
     /// By the index that all cores use.
     pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
-    /// Namespaces that have something under way, by subsystem and identifier: a turn looks at these
-    /// alone. Some of them may be gone.
+    /// Namespaces with work in flight, by subsystem and identifier; a turn visits only these. Some
+    /// of them may have been removed.
     pub(crate) active: Vec<(u32, u32)>,
-    /// Channels that end, until nothing of them is left in the driver.
+    /// Closing channels; each stays until the driver has none of its operations.
     pub(crate) closing: Vec<Box<dyn Channel>>,
 }
 
@@ -487,7 +490,8 @@ impl Namespaces {
         }
     }
 
-    /// Returns the namespaces of a subsystem, by identifier less one; none of one that is gone.
+    /// Returns the namespaces of a subsystem, by identifier minus 1; an empty slice for a removed
+    /// subsystem.
     pub(crate) fn of(&self, subsystem: u32) -> &[Option<CoreNamespace>] {
         let subsystem = self.subsystems.get(subsystem as usize);
         let subsystem = subsystem.and_then(Option::as_ref);
@@ -502,7 +506,7 @@ impl Namespaces {
         subsystem.namespaces.get(index)?.as_ref()
     }
 
-    /// The same, to change it.
+    /// Returns a namespace of a subsystem mutably, if the core has it.
     #[inline]
     pub(crate) fn get_mut(&mut self, subsystem: u32, nsid: u32) -> Option<&mut CoreNamespace> {
         let subsystem = self.subsystems.get_mut(subsystem as usize)?.as_mut()?;
@@ -510,7 +514,7 @@ impl Namespaces {
         subsystem.namespaces.get_mut(index)?.as_mut()
     }
 
-    /// Returns the namespace with the channel that owns an operation namespace.
+    /// Returns the namespace whose channel owns an operation namespace.
     pub(crate) fn owner(&self, op_namespace: OpNamespace) -> Option<(u32, u32)> {
         let subsystems = (0u32..).zip(&self.subsystems);
         let mut all = subsystems.flat_map(|(subsystem, slot)| {
@@ -521,13 +525,13 @@ impl Namespaces {
             .map(|(subsystem, namespace)| (subsystem, namespace.shared.nsid()))
     }
 
-    /// Returns every namespace of the core.
+    /// Returns an iterator over the namespaces of the core.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut CoreNamespace> {
         let subsystems = self.subsystems.iter_mut().flatten();
         subsystems.flat_map(|subsystem| subsystem.namespaces.iter_mut().flatten())
     }
 
-    /// A namespace's channel may have something to do.
+    /// Marks a namespace as active: its channel may have work.
     #[inline]
     pub(crate) fn activate(&mut self, subsystem: u32, nsid: u32) {
         let Some(namespace) = self.get_mut(subsystem, nsid) else {
@@ -538,15 +542,15 @@ impl Namespaces {
         }
     }
 
-    /// A command of a namespace has ended.
+    /// Ends a command in flight in a namespace.
     pub(crate) fn end_flight(&mut self, subsystem: u32, nsid: u32) {
         if let Some(namespace) = self.get_mut(subsystem, nsid) {
             namespace.end_flight();
         }
     }
 
-    /// Hands a command to a namespace's device, in the order of `class`. One for which the device
-    /// has no space waits in the namespace.
+    /// Hands a command to a namespace's device, in the order of `class`. A command for which the
+    /// device has no room waits in the namespace.
     pub(crate) fn submit<C: DeviceCommand>(
         &mut self,
         subsystem: u32,
@@ -581,8 +585,8 @@ impl Namespaces {
         }
     }
 
-    /// Takes back a request for which its device had no space when it came, under its number. Returns
-    /// false if it has it.
+    /// Removes a request from the backlog by its number. Returns false if the device has it
+    /// already.
     pub(crate) fn withdraw(
         &mut self,
         (subsystem, nsid): (u32, u32),
@@ -603,7 +607,7 @@ impl Namespaces {
         namespace.backlog.remove(number, whole)
     }
 
-    /// Ends a channel; it is dropped when nothing of it is left in the driver.
+    /// Closes a channel; it is dropped when the driver has none of its operations.
     pub(crate) fn close(&mut self, mut channel: Box<dyn Channel>, cx: &mut Context<'_>) {
         channel.close(cx);
         self.closing.push(channel);

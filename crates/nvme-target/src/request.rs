@@ -1,8 +1,8 @@
-//! A command between its arrival and its answer: its state, and what is kept of it meanwhile.
+//! A command between its arrival and its answer: its state and its data.
 //!
-//! Most reads and writes of memory are answered as they are parsed and never get here. A command
-//! that has to wait (for data, a buffer, tokens, the device, a paused namespace, space to send) has
-//! a [`Slot`] in the table of its queue.
+//! Most reads and writes of memory are answered during parsing and get no slot. A command that has
+//! to wait (for data, a buffer, tokens, the device, a paused namespace, space to send) has a
+//! [`Slot`] in the table of its queue.
 //!
 //! ```text
 //!  Free ──► Dispatched ───────────────────────► Executing ──► Answering ──► Free
@@ -15,13 +15,14 @@
 //!            └────────────────────────────────────┘
 //! ```
 //!
-//! A command that waits for tokens or a buffer goes on to `WaitingForNamespace` where its
-//! namespace pauses meanwhile.
+//! A command that waits for tokens or a buffer enters `WaitingForNamespace` if its namespace
+//! pauses.
 //!
 //! A dispatched command passes its gates in order, and again after each wait, because another gate
 //! may have closed meanwhile. Every state may end in the answer (an error, an abort), or in nothing
-//! (the connection is gone). Each state has a name, for traces, and a counter of the commands that
-//! entered it ([`StateCounts`]). [`Slot::enter`] refuses every move that the diagram does not have.
+//! (the connection has closed). Each state has a name for traces and a counter of the commands that
+//! entered it ([`StateCounts`]). [`Slot::enter`] panics on a transition that the diagram does not
+//! have.
 
 use crate::command::table::{CommandKind, Form};
 use crate::extent_table::ExtentTable;
@@ -34,7 +35,7 @@ use std::num::NonZeroU16;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::{Command, Status};
 
-/// Name of a slot of a connection. The name may be stale: its user checks the slot's state.
+/// Reference to a slot of a connection. It may be stale: its user checks the slot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) connection: SlabKey,
@@ -52,7 +53,7 @@ pub(crate) struct WaitingAbort {
     pub(crate) asker: Ticket,
 }
 
-/// Bits of a tag from here on name the extent that a request is for.
+/// Lowest bit of the extent's index in the tag of a device request.
 const PART_SHIFT: u32 = 56;
 
 impl Ticket {
@@ -68,13 +69,13 @@ impl Ticket {
         self.tag() | (u64::from(part) + 1) << PART_SHIFT
     }
 
-    /// Returns the extent that a request is for, if it is for one.
+    /// Returns the extent that a tagged request belongs to; `None` for other requests.
     pub(crate) fn part(tag: u64) -> Option<u8> {
         let [.., part] = tag.to_le_bytes();
         part.checked_sub(1)
     }
 
-    /// Returns the ticket that [`tag`](Self::tag) was made from.
+    /// Returns the ticket that [`tag`](Self::tag) was created from.
     pub(crate) fn from_tag(tag: u64) -> Self {
         let [i0, i1, i2, i3, s0, s1, generation, _] = tag.to_le_bytes();
         Self {
@@ -94,21 +95,22 @@ pub(crate) enum Step {
     Admit,
     /// The command gets a buffer, and its data from the host.
     Prepare,
-    /// The command has all that it needs.
+    /// The command has all its resources and is executed.
     Execute,
     /// A request goes to the device of a namespace, by NSID.
     Submit(u32, Request),
     /// A command over extents goes to the device of a namespace, by NSID.
     SubmitExtents(u32, Extents),
-    /// The next part of the command, if it has one.
+    /// The command continues with its next part, if any.
     Continue,
     /// The command pays for its next part; until then it is not in flight in its namespace.
     PayAgain,
-    /// The command waits until a namespace opens.
+    /// The command waits until a namespace's gate opens.
     WaitForNamespace(u32),
-    /// The command waits for an event that is certain: a completion, a buffer, data, tokens.
+    /// The command waits for an event that is certain to occur: a completion, a buffer, data,
+    /// tokens.
     Wait,
-    /// The command has its status.
+    /// The command has its status and is answered.
     Answer(Status),
 }
 
@@ -119,7 +121,7 @@ base::named! {
         /// The slot has no command.
         #[default]
         Free = "free",
-        /// The command is on its way through its gates.
+        /// The command is passing its gates.
         Dispatched = "dispatched",
         /// In-capsule data is arriving.
         Arriving = "arriving",
@@ -127,11 +129,11 @@ base::named! {
         WaitingForNamespace = "waiting for namespace",
         /// The tenant has no tokens for the command yet.
         WaitingForTokens = "waiting for tokens",
-        /// No buffer is free for the command's data, or its share of them is used up.
+        /// No buffer is free for the command's data, or the share of buffers is used up.
         WaitingForBuffer = "waiting for buffer",
-        /// R2Ts are out, or about to be, and data is arriving.
+        /// R2Ts are outstanding or about to be sent, and data is arriving.
         Transferring = "transferring",
-        /// The device carries the command out, or another core does.
+        /// The device or another core executes the command.
         Executing = "executing",
         /// The command has its status, and the answer waits for space to send.
         Answering = "answering",
@@ -139,7 +141,7 @@ base::named! {
 }
 
 impl CommandState {
-    /// States that may follow, as a set of bits by discriminant.
+    /// Returns the legal next states as a bit set by discriminant.
     const fn successors(self) -> u16 {
         const fn set(states: &[CommandState]) -> u16 {
             let (mut bits, mut at) = (0, 0);
@@ -165,9 +167,10 @@ impl CommandState {
             Self::Arriving | Self::Transferring | Self::WaitingForNamespace => {
                 set(&[Self::Dispatched]) | END
             }
-            // Released: the command goes on in the same turn, with those of namespaces that opened.
+            // Released: the command continues in the same turn, together with commands of
+            // namespaces that opened.
             Self::WaitingForTokens => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
-            // The namespace pauses, which does not wait for buffers.
+            // The namespace pauses; a pause does not wait for buffers.
             Self::WaitingForBuffer => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             Self::Executing => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             Self::Answering => set(&[Self::Free]),
@@ -191,22 +194,23 @@ impl StateCounts {
     }
 }
 
-/// Blocks that a command names, and how they are to be treated.
+/// Blocks of a command, and their treatment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockRange {
-    /// First block; of a list of ranges, the blocks of the current range that were begun.
+    /// First block; for a list of ranges, the number of blocks of the current range that were
+    /// begun.
     pub(crate) lba: u64,
-    /// Number of blocks; of a list, number of ranges.
+    /// Number of blocks; for a list of ranges, number of ranges.
     pub(crate) blocks: u32,
-    /// The command's data is a list of ranges, which it works through piece by piece.
+    /// The command's data is a list of ranges, which are processed piece by piece.
     pub(crate) listed: bool,
-    /// FUA.
+    /// The command has FUA set.
     pub(crate) durable: bool,
-    /// DEAC or AD.
+    /// The command has DEAC (Write Zeroes) or AD (Dataset Management) set.
     pub(crate) deallocate: bool,
-    /// The device flushes first what the command is to read from its medium.
+    /// The device flushes the blocks before the command reads them from the medium.
     pub(crate) commits: bool,
-    /// FUA on a device with a volatile write cache: a flush is to be paid for as well.
+    /// FUA on a device with a volatile write cache: the command also pays for a flush.
     pub(crate) pays_flush: bool,
 }
 
@@ -219,31 +223,31 @@ pub(crate) struct Transfer {
     pub(crate) received: u32,
     /// R2Ts sent.
     pub(crate) r2ts_sent: u16,
-    /// R2Ts fulfilled, in order: the number of the oldest one that is not.
+    /// R2Ts fulfilled, in order: the number of the oldest unfulfilled one.
     pub(crate) r2ts_done: u16,
-    /// Bytes that each outstanding R2T still misses, by its number.
+    /// Missing bytes of each outstanding R2T, by its number.
     pub(crate) missing: [u32; R2TS_PER_COMMAND_MAX],
     pub(crate) data: Option<IoSlice>,
     /// Bytes of buffers that the connection holds for the command.
     pub(crate) held_bytes: u32,
-    /// Bytes that the device works on without a buffer for them; 0 before they are known.
+    /// Bytes that the device works on without a buffer for them; 0 until they are known.
     pub(crate) work_bytes: u32,
-    /// The digest of a payload did not match.
+    /// The data digest of a payload did not match.
     pub(crate) damaged: bool,
     /// The payload of a read is sent from the device's own memory.
     pub(crate) direct: bool,
-    /// An R2T of the command waits for space in the lists.
+    /// An R2T of the command waits for space in the send lists.
     pub(crate) r2t_waits: bool,
 }
 
-/// Requests to the device that a command with parts is made of.
+/// Device requests of a command with several parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// Requests that the device has.
+    /// Outstanding requests at the device.
     pub(crate) outstanding: u16,
     /// Index of the next part to begin, or to pay for: a range, or a namespace.
     pub(crate) next: u32,
-    /// Blocks that are paid for and not begun, where the command pays part by part.
+    /// Blocks that are paid for but not begun, if the command pays part by part.
     pub(crate) paid_blocks: Option<PaidBlocks>,
 }
 
@@ -255,7 +259,7 @@ impl PaidBlocks {
     /// The highest number.
     pub(crate) const MAX: u32 = u16::MAX as u32 - 1;
 
-    /// Returns this number, or the highest.
+    /// Returns this number, limited to [`MAX`](Self::MAX).
     pub(crate) fn new(blocks: u32) -> Self {
         let next = u16::try_from(blocks.min(Self::MAX) + 1);
         Self(
@@ -270,34 +274,34 @@ impl PaidBlocks {
     }
 }
 
-/// Places of a command among those that wait.
+/// Positions of a command in the waiting lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// Place of the command among those that wait for a buffer or a share; 0 if it is not there.
+    /// Position of the command in the line for a buffer or a share; 0 if it is not in it.
     pub(crate) waits: u32,
-    /// Number under which the command waits for tokens, or for space in its device; it may have it by
-    /// now.
+    /// Number under which the command waits for tokens or for room in its device; it may be stale,
+    /// because the command may have been served.
     pub(crate) line: u32,
 }
 
-/// Accounts in which a command is counted.
+/// Accounting state of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accounting {
     /// Time at which the command was dispatched.
     pub(crate) began: Time,
-    /// Time at which the command went to its device, zero before; while its data is on the way, the
-    /// time of the R2T.
+    /// Time at which the command went to its device, 0 before; during a transfer, the time of the
+    /// R2T.
     pub(crate) submitted: Time,
-    /// Tokens are paid, or none are asked for.
+    /// Tokens are paid, or the command costs none.
     pub(crate) paid: bool,
     /// The command is in flight in its namespace.
     pub(crate) in_flight: bool,
     /// The command's bytes count as outstanding.
     pub(crate) outstanding: bool,
-    /// The command's bytes without a buffer count for its connection.
+    /// The command's unbuffered bytes count for its connection.
     pub(crate) works: bool,
-    /// Incarnation of the namespace that the command was checked against and is counted in; 0 where
-    /// it is for no single one.
+    /// Incarnation of the namespace that the command was checked against and is counted in; 0 if it
+    /// addresses no single namespace.
     pub(crate) incarnation: u32,
 }
 
@@ -358,7 +362,7 @@ impl Slot {
         self.state = next;
     }
 
-    /// Returns the namespace that pays tokens: a Flush of all pays for one after the other.
+    /// Returns the namespace that pays tokens: a Flush of all namespaces pays for them one by one.
     pub(crate) const fn paying_namespace(&self) -> u32 {
         if self.nsid == NSID_BROADCAST {
             self.parts.next + 1
@@ -367,14 +371,14 @@ impl Slot {
         }
     }
 
-    /// Returns the operation of the command's requests to its device; `None` if none reaches it.
+    /// Returns the operation of the command's requests to its device; `None` if it makes none.
     #[inline]
     pub(crate) const fn operation(&self) -> Option<Operation> {
         self.kind
             .operation(self.range.durable, self.range.deallocate)
     }
 
-    /// Returns true if the command reaches its device in several requests, one after the other.
+    /// Returns true if the command sends its device several requests, one after another.
     pub(crate) fn has_parts(&self) -> bool {
         self.range.listed || self.kind.row().form == Form::Flush
     }
@@ -421,7 +425,7 @@ impl Slot {
     }
 }
 
-/// Returns the status for the outcome of a device's request.
+/// Returns the status for the result of a device request.
 pub(crate) fn status_of_result(result: Result<(), BlockError>, kind: CommandKind) -> Status {
     match result {
         Err(error) if !mutation::active(Mutation::DeviceErrorHidden) => status_of(error, kind),
@@ -429,7 +433,7 @@ pub(crate) fn status_of_result(result: Result<(), BlockError>, kind: CommandKind
     }
 }
 
-/// Returns the status for an error of a device.
+/// Returns the status for a device error.
 fn status_of(error: BlockError, kind: CommandKind) -> Status {
     match error {
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
@@ -479,7 +483,7 @@ mod tests {
 
     #[test]
     fn an_idle_slot_is_small() {
-        // 128 of them stay below the memory that an idle connection may take.
+        // With this size, 128 slots stay below the memory limit of an idle connection.
         assert!(size_of::<Slot>() <= 192, "{}", size_of::<Slot>());
     }
 

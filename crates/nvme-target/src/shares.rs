@@ -1,13 +1,13 @@
-//! Shares of a core's limited resources: payload buffers, send lists and tables of extents.
+//! Shares of a core's limited resources: payload buffers, send lists and extent tables.
 //!
-//! A connection, host, tenant or the class `Throughput` may hold a multiple of what is still free, and
-//! always one (dynamic thresholds, as in shared-buffer switches): one holder leaves a part free, many
-//! holders leave less each, and none is shut out. Hosts without a tenant share what their network may
-//! have, because a host chooses its name. Discovery has a part of its own, and a part is kept from I/O
-//! queues, so that admin commands and keep-alives find something. Connections before Connect have no
-//! share: they hold only a send list for a moment. Commands that a device executes without a buffer
-//! (Verify, Write Zeroes, Deallocate) share as many bytes of work as the buffers have. Invariant: a
-//! connection that has ended counts for nothing.
+//! A connection, host, tenant or the class `Throughput` may hold a multiple of the free amount, and
+//! always one (dynamic thresholds, as in shared-buffer switches): one holder leaves a part free,
+//! many holders leave less each, and none is shut out. Hosts without a tenant share by network,
+//! because a host chooses its name. Discovery has a part of its own, and I/O queues leave a part
+//! for admin commands and keep-alives. Connections before Connect have no share: they hold only a
+//! send list for a moment. Commands executed without a buffer (Verify, Write Zeroes, Deallocate)
+//! share as many bytes of work as the buffers have. Invariant: a connection that has ended counts
+//! for nothing.
 
 use crate::limits::Limits;
 use crate::permit::network;
@@ -24,7 +24,7 @@ use switch::light_hosts::Host;
 /// Purpose of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Not known yet: Connect has not succeeded.
+    /// Unknown: Connect has not succeeded yet.
     #[default]
     Fresh,
     /// The admin queue of a discovery controller: any peer can have one.
@@ -39,47 +39,46 @@ pub(crate) enum Purpose {
 /// [`Purpose::Data`] leaves 1/8 of the send lists, 128 of 1,024, to admin queues.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// Reciprocal of the last part of a resource: while 1/16 is free, 64 of 1,024 send lists, a host that
-/// has nothing may have one although its tenant or network has its share. [`Purpose::Discovery`] leaves
-/// 1/16 of the send lists.
+/// Reciprocal of a reserve of each resource. While more than 1/16 is free (64 of 1,024 send lists),
+/// a host that holds nothing may take one even if its tenant or network has used up its share.
+/// [`Purpose::Discovery`] leaves 1/16 of the send lists.
 const BEYOND_PART: usize = 16;
 
-/// Reciprocal of the part of the send lists that only [`Purpose::Fresh`] may take: 1/64, 16 of 1,024.
-/// Connections before Connect give them back at once.
+/// Reciprocal of the part of the send lists that only [`Purpose::Fresh`] may take: 1/64, 16 of
+/// 1,024. Connections before Connect give them back at once.
 const FRESH_PART: usize = 64;
 
-/// Reciprocal of the most work that a command without a buffer counts as: 1/4 of the pool's bytes, so
-/// that it fits next to other commands.
+/// Reciprocal of the largest work that a command without a buffer counts as: 1/4 of the pool's
+/// bytes, so that it fits in addition to other commands.
 pub(crate) const WORK_PART: usize = 4;
 
 /// Holdings of one party on a core.
 #[derive(Debug, Default)]
 struct Account {
-    /// The demand of a host lately, with a number that no other account of the core ever has; 0 for
-    /// those of unknown hosts.
+    /// The recent demand of a host, with a number that is unique on the core; 0 for unknown hosts.
     host: Cell<Host>,
     /// Bytes of payload buffers.
     bytes: Cell<u64>,
-    /// Bytes that commands without a buffer for them have devices work on.
+    /// Bytes that devices work on for commands without a buffer.
     work: Cell<u64>,
     /// Send lists.
     lists: Cell<u64>,
-    /// Tables of commands over extents.
+    /// Extent tables.
     tables: Cell<u64>,
 }
 
-/// A share that is used up.
+/// A used-up share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// That of all of discovery together.
+    /// The share of all discovery connections.
     Discovery,
-    /// The connection's own.
+    /// The share of the connection.
     Connection,
-    /// Its host's.
+    /// The share of the host.
     Host,
-    /// Its host's tenant's, or without one its network's.
+    /// The share of the host's tenant, or of its network without a tenant.
     Tenant,
-    /// That of all queues of class `Throughput`.
+    /// The share of all queues of class `Throughput`.
     Throughput,
 }
 
@@ -97,7 +96,7 @@ impl Share {
     }
 }
 
-/// Parties that a connection's holdings count for.
+/// Accounts to which a connection's holdings are charged.
 #[derive(Debug)]
 pub(crate) struct Parties {
     purpose: Purpose,
@@ -105,11 +104,11 @@ pub(crate) struct Parties {
     all: Rc<Account>,
     /// The host; for [`Purpose::Discovery`], the connection.
     host: Rc<Account>,
-    /// The tenant that the host is, or its network without one.
+    /// The host's tenant, or its network if it has none.
     group: Rc<Account>,
-    /// All queues of class `Throughput`, where the connection is one.
+    /// All queues of class `Throughput`; `None` for other connections.
     throughput: Option<Rc<Account>>,
-    /// All of discovery, where the connection is to it.
+    /// All of discovery; `None` for other connections.
     discovery: Option<Rc<Account>>,
 }
 
@@ -122,7 +121,7 @@ impl Parties {
             .map(|account| &**account)
     }
 
-    /// Checks that each party may have `more` beside what it `has`, so that `free` is left.
+    /// Checks that each party may take `more` in addition to its holding (`has`), leaving `free`.
     fn check(
         &self,
         has: impl Fn(&Account) -> u64,
@@ -135,8 +134,8 @@ impl Parties {
         full.map_or(Ok(()), |(.., share)| Err(share))
     }
 
-    /// Returns true if the host has nothing, and may have `more` whatever its class holds, so that
-    /// `free` is left: its tenant or network is within its share, or `plenty` is free.
+    /// Returns true if the host holds nothing and may take `more`, leaving `free`: its tenant or
+    /// network is within its share, or `plenty` is free. The holding of its class does not matter.
     fn may_begin(
         &self,
         has: impl Fn(&Account) -> u64,
@@ -148,7 +147,7 @@ impl Parties {
         has(&self.host) == 0 && (plenty || within(has(&self.group), more, free, share))
     }
 
-    /// Each account with its share, of what is limited by shares.
+    /// Returns each account with its share, for resources limited by shares.
     fn shares(&self, limits: &Limits) -> impl Iterator<Item = (&Account, u32, Share)> {
         let host = match self.discovery {
             Some(_) => (limits.connection_buffer_share, Share::Connection),
@@ -161,8 +160,8 @@ impl Parties {
         [host, group].into_iter().chain(class)
     }
 
-    /// Checks that a connection to discovery may have `more` of the `part` that is for all of them. A
-    /// network that has nothing may have one beyond it while `plenty` is free of all.
+    /// Checks that a discovery connection may take `more` of the `part` for all discovery. While
+    /// `plenty` is free in total, a network that holds nothing may take one beyond that part.
     fn check_part(
         &self,
         all: &Account,
@@ -182,7 +181,7 @@ impl Parties {
         self.check(has, more, free, limits)
     }
 
-    /// Returns true if one more of `max` send lists may be taken, of which `left` are left.
+    /// Returns true if a list may be taken while `left` of `max` send lists are free.
     pub(crate) fn may_take_list(&self, left: usize, max: usize, limits: &Limits) -> bool {
         let kept = match self.purpose {
             Purpose::Fresh => return left > 0,
@@ -194,13 +193,14 @@ impl Parties {
             return false;
         };
         let (has, free) = (|account: &Account| account.lists.get(), free as u64);
-        // Many admin queues, too, leave something of what is kept for them.
+        // A large number of admin queues must leave some of the lists reserved for admin queues,
+        // too.
         let plenty = left > max / RESERVE_PART + max / BEYOND_PART;
         if let Some(all) = &self.discovery {
             let part = (1, max.div_ceil(2) as u64, plenty);
             return self.check_part(all, has, part, limits).is_ok();
         }
-        // Where half of them are free, no party has more than is free.
+        // While more than half is free, no party holds more than the free number.
         if left > max / 2 + kept {
             return true;
         }
@@ -217,14 +217,14 @@ impl Parties {
         self.discount(|account| &account.lists, lists as u64);
     }
 
-    /// Adds `more` to each party.
+    /// Adds `more` to the account of each party.
     fn count(&self, of: impl Fn(&Account) -> &Cell<u64>, more: u64) {
         for held in self.accounts().map(of) {
             held.set(held.get() + more);
         }
     }
 
-    /// Subtracts `less` from each party.
+    /// Subtracts `less` from the account of each party.
     fn discount(&self, of: impl Fn(&Account) -> &Cell<u64>, less: u64) {
         for held in self.accounts().map(of) {
             debug_assert!(held.get() >= less, "a party gives back what it took");
@@ -246,25 +246,26 @@ impl Parties {
     }
 }
 
-/// Returns true if a party that holds `held` may have `more`, so that `free` is left: one always.
+/// Returns true if a party that holds `held` may take `more`, leaving `free`; a first one is always
+/// allowed.
 fn within(held: u64, more: u64, free: u64, share: u32) -> bool {
     held == 0 || held + more <= free.saturating_mul(u64::from(share))
 }
 
-/// Room for a buffer, among those that are large enough: others are of no use to neighbours with the
-/// same need.
+/// Free buffers that are large enough for a request; smaller ones are useless to any request of
+/// this size.
 struct Room {
-    /// Bytes that the buffer takes, the smallest that is free, as the pool gives it out.
+    /// Size in bytes of the smallest free buffer, which the pool would hand out.
     bytes: u64,
-    /// Bytes that are free beside it.
+    /// Bytes that remain free without that buffer.
     free: u64,
-    /// More than one in [`BEYOND_PART`] is free with it: of their number, or of their bytes where small
-    /// ones are used up and large ones stand in for them.
+    /// More than 1/[`BEYOND_PART`] is free: of the number of these buffers, or of their bytes if
+    /// small ones are used up and large ones replace them.
     plenty: bool,
 }
 
 impl Room {
-    /// Returns the room for a buffer of `bytes`; `None` where no such buffer is free.
+    /// Returns the room for a buffer of `bytes`; `None` if no such buffer is free.
     fn of(bytes: usize, pool: &BufferPool) -> Option<Self> {
         let mut taken = None;
         let (mut free, mut free_bytes, mut all, mut all_bytes) = (0, 0, 0, 0);
@@ -287,16 +288,16 @@ impl Room {
     }
 }
 
-/// A party with an account.
+/// An owner of an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
-    /// HOSTNQN alone: a host has as many HOSTIDs as it likes.
+    /// By HOSTNQN alone, because a host may use any number of HOSTIDs.
     Host(String),
     /// By its name.
     Tenant(Arc<str>),
-    /// Hosts without a tenant, by the [network] of their addresses.
+    /// Hosts without a tenant, by the [network] of their address.
     Network(IpAddr),
-    /// Connections to discovery, by the same.
+    /// Connections to discovery, by the [network] of their address.
     Discovery(IpAddr),
 }
 
@@ -309,7 +310,7 @@ pub(crate) struct Accounts {
     throughput: Rc<Account>,
     discovery: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
-    /// Accounts opened so far.
+    /// Number of accounts opened since the start.
     opened: u64,
 }
 
@@ -344,7 +345,7 @@ impl Accounts {
         Rc::clone(&self.fresh)
     }
 
-    /// For a connection to discovery, from this address. Control path: allocates.
+    /// Returns the parties of a discovery connection from this address. Control path: allocates.
     pub(crate) fn discovery(&mut self, from: IpAddr) -> Rc<Parties> {
         self.known.retain(|_, account| account.strong_count() > 0);
         Rc::new(Parties {
@@ -357,7 +358,7 @@ impl Accounts {
         })
     }
 
-    /// Returns the parties of connections that are gone.
+    /// Returns the parties of connections that have ended.
     pub(crate) fn unowned(&self) -> Rc<Parties> {
         Rc::clone(&self.unowned)
     }
@@ -367,13 +368,13 @@ impl Accounts {
         self.all.work.get()
     }
 
-    /// Returns the number of tables of extents in use.
+    /// Returns the number of extent tables in use.
     pub(crate) fn tables(&self) -> u64 {
         self.all.tables.get()
     }
 
-    /// For a connection of a host that is known, from this address, and may be a tenant; of an I/O
-    /// queue's class. Control path: allocates.
+    /// Returns the parties of a connection of a known host from this address, which may have a
+    /// tenant, for an I/O queue's class. Control path: allocates.
     pub(crate) fn parties(
         &mut self,
         purpose: Purpose,
@@ -413,7 +414,7 @@ impl Accounts {
     }
 }
 
-/// Buffers and tables that one connection holds.
+/// Buffers and extent tables that one connection holds.
 #[derive(Debug)]
 pub(crate) struct Holding {
     bytes: u64,
@@ -432,12 +433,12 @@ impl Holding {
         }
     }
 
-    /// Returns what the core keeps of the host's demand: of number 0 while it is unknown.
+    /// Returns the host's demand as the core records it; its number is 0 while the host is unknown.
     pub(crate) fn host(&self) -> &Cell<Host> {
         &self.parties.host.host
     }
 
-    /// The parties of the connection are known: its holdings count for them.
+    /// Sets the parties of the connection and moves its holdings to their accounts.
     pub(crate) fn belongs_to(&mut self, parties: Rc<Parties>) {
         self.parties.discount_all(self.all());
         parties.count_all(self.all());
@@ -448,7 +449,7 @@ impl Holding {
         (self.bytes, self.work, self.tables)
     }
 
-    /// Checks that it may take a buffer for `bytes`, of what is left beside it.
+    /// Checks that the connection may take a buffer of `bytes`, given the remaining free buffers.
     ///
     /// # Errors
     /// The share that is used up.
@@ -458,12 +459,12 @@ impl Holding {
         pool: &BufferPool,
         limits: &Limits,
     ) -> Result<(), Share> {
-        // Without room it waits with all others, not for lack of a share.
+        // Without a free buffer the command waits for one, not for a share.
         let room = Room::of(bytes, pool);
         room.map_or(Ok(()), |room| self.may_have(&room, limits))
     }
 
-    /// Checks the same of a buffer for each of `lengths`.
+    /// Checks that the connection may take a buffer for each of `lengths`.
     ///
     /// # Errors
     /// The share that is used up.
@@ -494,7 +495,7 @@ impl Holding {
         let (bytes, free, plenty) = (room.bytes, room.free, room.plenty);
         let has = |account: &Account| account.bytes.get();
         if let Some(all) = &self.parties.discovery {
-            // As many parts less one are free beside what they have.
+            // `RESERVE_PART` - 1 times their holding stays free.
             let part = (bytes, free / (RESERVE_PART as u64 - 1), plenty);
             return self.parties.check_part(all, has, part, limits);
         }
@@ -507,13 +508,13 @@ impl Holding {
         self.parties.check(has, bytes, free, limits)
     }
 
-    /// Returns true if it holds no buffer.
+    /// Returns true if the connection holds no buffer.
     pub(crate) const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Checks that a command without a buffer may have a device work on `bytes` more: as much is
-    /// shared of that as the pool has.
+    /// Checks that a device may work on `bytes` more for a command without a buffer. The shares are
+    /// those of a total equal to the pool's bytes.
     ///
     /// # Errors
     /// The share that is used up.
@@ -555,12 +556,12 @@ impl Holding {
             .discount(|account| &account.bytes, bytes.into());
     }
 
-    /// Returns the number of tables that it has.
+    /// Returns the number of extent tables that the connection holds.
     pub(crate) const fn tables(&self) -> u64 {
         self.tables
     }
 
-    /// Returns true if it may have one more of the core's tables.
+    /// Returns true if the connection may take another extent table of the core.
     pub(crate) fn may_take_table(&self, limits: &Limits) -> bool {
         let (parties, tables) = (&self.parties, limits.extent_tables as u64);
         let has = |account: &Account| account.tables.get();

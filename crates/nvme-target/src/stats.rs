@@ -1,38 +1,38 @@
-//! Counters: plain numbers on the core that counts, published as atomics now and then.
+//! Counters: plain numbers on the core that counts, periodically published as atomics.
 //!
-//! Each core writes only its own copy, so counting costs an addition and publishing a few stores;
-//! a reader adds up the cores.
+//! Each core writes only its own copy, so counting costs an addition and publishing a few stores; a
+//! reader sums over the cores.
 
-/// A counter of a snapshot as metrics show it.
+/// A counter of a snapshot, as a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric<S> {
-    /// Its name, without the program's prefix and without the suffix of its unit; `_bytes` at its
-    /// end is the unit.
+    /// The name, without the program's prefix and the suffix of the unit; a name that ends in
+    /// `_bytes` contains its unit.
     pub name: &'static str,
-    /// The doc comment of the field, line by line.
+    /// The doc comment of the field.
     pub help: &'static str,
     /// The meaning of its values.
     pub kind: MetricKind,
-    /// Reads it.
+    /// Returns the value.
     pub value: fn(&S) -> u64,
 }
 
 /// The meaning of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A number since the start, which never falls.
+    /// A total since the start; it never falls.
     Counter,
-    /// A duration since the start in nanoseconds, which never falls.
+    /// A total duration since the start in nanoseconds; it never falls.
     Duration,
-    /// A number at this moment.
+    /// A current value.
     Gauge,
 }
 
-/// Declares a struct of counters: the only place that names a counter beside the one that counts it.
+/// Declares a struct of counters, which is the only list of their names.
 ///
-/// The fields are added up over cores, written to JSON by their names, and, where `=> KIND "NAME"`
-/// says so, shown as a metric with the doc comment as its help. After a semicolon follow parts that are
-/// such structs themselves. `/ SHARED` also declares the copy that a core publishes.
+/// The fields are summed over cores and written to JSON by name. A field with `=> KIND "NAME"` is
+/// also exported as a metric, with its doc comment as the help text. Nested structs of counters
+/// follow after a semicolon. `/ SHARED` also declares the copy that a core publishes.
 macro_rules! counters {
     (@metric $field:ident, $($doc:literal)+, ) => {
         None
@@ -87,13 +87,13 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Returns the fields that metrics show.
+            /// Returns the fields that are exported as metrics.
             pub fn metrics() -> impl Iterator<Item = $crate::stats::Metric<Self>> {
                 let fields = [$( counters!(@metric $field, $($doc)+, $($kind $metric)?), )+];
                 fields.into_iter().flatten()
             }
 
-            /// Adds another core's numbers.
+            /// Adds the numbers of another core.
             pub fn add(&mut self, other: &Self) {
                 $( self.$field += other.$field; )+
                 $( $( self.$part.add(&other.$part); )+ )?
@@ -107,17 +107,17 @@ pub(crate) use counters;
 counters! {
     /// Counters of a namespace.
     pub struct NamespaceStats / SharedNamespaceStats {
-        /// Read commands that were done.
+        /// Completed Read commands.
         reads,
-        /// Bytes that they read.
+        /// Bytes read.
         read_bytes,
-        /// Write commands that were done.
+        /// Completed Write commands.
         writes,
-        /// Bytes that they wrote.
+        /// Bytes written.
         written_bytes,
-        /// Flush commands of this namespace alone that were done.
+        /// Completed Flush commands of this namespace alone.
         flushes,
-        /// Other commands that were done: Write Zeroes, Dataset Management, Compare, Verify.
+        /// Other completed commands: Write Zeroes, Dataset Management, Compare, Verify.
         others,
         /// Read commands that ended with an error.
         read_errors,
@@ -135,35 +135,35 @@ counters! {
     pub struct CoreStats / SharedCoreStats {
         /// Open connections of the core.
         connections => Gauge "core_connections",
-        /// I/O queues open now that their hosts connected with class `Latency`.
+        /// Open I/O queues whose hosts connected with class `Latency`.
         latency_queues,
-        /// I/O queues open now that their hosts connected with class `Throughput`.
+        /// Open I/O queues whose hosts connected with class `Throughput`.
         throughput_queues,
-        /// Commands that the queues of the core have memory for.
+        /// Commands for which the core's queues have memory.
         command_places => Gauge "core_command_places",
-        /// Connections taken over since the start.
+        /// Connections accepted.
         accepted,
         /// Connections refused because of a limit.
         refused,
-        /// Of these, those closed because too many had not got through Connect.
+        /// Connections closed because too many had not completed Connect.
         fresh_closed,
-        /// Those of addresses that have as many as one may.
+        /// Connections refused because of the limit per address.
         refused_per_address,
-        /// Connects refused because their host, its address, its kind or all together have as many
-        /// controllers as they may.
+        /// Connects refused because of a limit on controllers: per host, per address, per tenant,
+        /// for discovery, or in total.
         controllers_refused,
-        /// Of these, those of hosts that have as many as one may.
+        /// Connects refused because of the limit on controllers per host.
         controllers_refused_per_host,
-        /// Those of addresses that do.
+        /// Connects refused because of the limit on controllers per address.
         controllers_refused_per_address,
-        /// Those of tenants that do.
+        /// Connects refused because of the limit on controllers per tenant.
         controllers_refused_per_tenant,
-        /// Those to the discovery service, which has as many controllers as it may.
+        /// Connects refused because of the limit on discovery controllers.
         controllers_refused_discovery,
-        /// Connects refused because the hosts of a tenant have as many connections as they may.
+        /// Connects refused because of the limit on connections per tenant.
         connects_refused_per_tenant,
-        /// Connects refused because as many entries of queues are promised as may be, to all hosts or
-        /// to those of an address or a tenant.
+        /// Connects refused because of the limit on queue entries, in total, per address or per
+        /// tenant.
         connects_refused_entries,
         /// Fabrics and admin commands received.
         admin_commands => Counter "core_admin_commands",
@@ -175,67 +175,68 @@ counters! {
         terminations_sent,
         /// Termination requests received.
         terminations_received,
-        /// Payloads with a digest that did not match.
+        /// Payloads whose digest did not match.
         data_digest_errors,
         /// Commands that waited for a buffer.
         buffer_waits,
-        /// Times that a command waited because its connection or host held its share of buffers.
+        /// Waits of a command because a share of the buffers was used up.
         share_waits,
-        /// Of these, those where the connection did.
+        /// Waits because the share of the connection was used up.
         connection_share_waits,
-        /// Those where the host did.
+        /// Waits because the share of the host was used up.
         host_share_waits,
-        /// Those where the host's tenant did, or without one its network.
+        /// Waits because the share of the host's tenant, or of its network without a tenant, was
+        /// used up.
         tenant_share_waits,
-        /// Those where all queues of class `Throughput` did.
+        /// Waits because the share of all queues of class `Throughput` was used up.
         throughput_share_waits,
-        /// Commands over extents refused because their queue had as many as it may.
+        /// Commands over extents refused because of their queue's limit.
         extents_in_flight_refused,
-        /// Commands over extents refused because no table was left for their host.
+        /// Commands over extents refused because no extent table was available to their host.
         extent_tables_refused,
-        /// Times that an answer waited because no send list was left for its connection.
+        /// Waits of an answer because no send list was available to its connection.
         list_waits,
         /// Connections closed because Connect took too long.
         connect_timeouts,
-        /// Connections closed because a PDU was not completed in time.
+        /// Connections closed because a PDU was not complete in time.
         pdu_timeouts,
-        /// Connections closed because neither data that we asked for nor a send made progress.
+        /// Connections closed because a requested transfer or a send made no progress in time.
         stall_timeouts,
-        /// Connections that the kernel gave up because their peer acknowledged nothing in time.
+        /// Connections closed by the kernel because their peer acknowledged nothing in time.
         socket_timeouts,
         /// Connections closed because a command's data was not complete in time.
         transfer_timeouts,
-        /// Connections closed because a change waited for a command's data.
+        /// Connections closed because a change waited too long for a command's data.
         pause_timeouts,
-        /// Connections closed because their host did not close them after our last word.
+        /// Connections closed because their host did not close them after the target's last PDU.
         linger_timeouts,
-        /// Requests that the device had no room for at first.
+        /// Requests that had to wait for room in the device.
         device_waits => Counter "core_device_waits",
         /// Commands that waited for a paused namespace.
         pause_waits => Counter "core_pause_waits",
-        /// Answers that waited because the host did not read.
+        /// Answers that waited because the host did not receive.
         output_waits,
-        /// Controllers ended because their host fell silent.
+        /// Controllers ended because their keep-alive timer expired.
         keep_alive_expirations,
-        /// Controllers ended because they had neither a keep-alive timer nor I/O queues, and got no
-        /// command for too long.
+        /// Controllers ended because they had no keep-alive timer and no I/O queues, and received
+        /// no command in time.
         controller_idle_timeouts,
-        /// Discovery controllers ended because they had no keep-alive timer and got no command for
-        /// too long.
+        /// Discovery controllers ended because they had no keep-alive timer and received no command
+        /// in time.
         discovery_idle_timeouts,
         /// Bytes of the core's payload buffers.
         buffer_bytes,
-        /// Of these, bytes of buffers in use now.
+        /// Bytes of payload buffers in use.
         buffer_bytes_used,
-        /// Commands in line for a buffer, or for their share of them, now.
+        /// Commands waiting for a buffer or for their share of the buffers.
         buffer_waiters,
-        /// Send lists in use now.
+        /// Send lists in use.
         send_lists_used,
-        /// Tables of commands over extents in use now.
+        /// Extent tables in use.
         extent_tables_used,
-        /// Connections that have not got through Connect now.
+        /// Connections before the end of Connect.
         fresh_connections,
-        /// Bytes that devices work on for commands without a buffer, now.
+        /// Bytes that devices work on for commands without a buffer.
         work_bytes,
         /// Commands that got a slot, or passed their gates again after a wait.
         commands_dispatched,
@@ -253,80 +254,80 @@ counters! {
         commands_executing,
         /// Commands with an answer that waited for space to send.
         commands_unsent,
-        /// Connections that were initialized (ICReq).
+        /// Connections initialized (ICReq).
         connections_initialized,
         /// Connections that became queue pairs, or moved here.
         connections_live,
-        /// Connections that drained.
+        /// Connections drained.
         connections_drained,
-        /// Connections that were terminated with a request.
+        /// Connections terminated with a termination request.
         connections_terminated,
-        /// Connections with a socket that the core closed or handed over.
+        /// Connections whose socket the core closed or handed over.
         connections_closing,
-        /// Connections without a socket any more.
+        /// Connections that no longer have a socket.
         connections_closed,
-        /// Controllers that their hosts disabled, or with a shutdown that failed after that.
+        /// Controllers disabled by their hosts, or whose shutdown failed after that.
         controllers_disabled,
         /// Controllers that became ready.
         controllers_ready,
-        /// Controllers with a shutdown that flushes.
+        /// Controllers that began a shutdown with a flush.
         controllers_shutting_down,
-        /// Controllers that were shut down.
+        /// Controllers that completed their shutdown.
         controllers_shut_down,
-        /// Time in which the core had something to do, in nanoseconds.
+        /// Time during which the core had work, in nanoseconds.
         work_ns => Duration "core_work",
         /// Turns of the core's loop.
         loops => Counter "core_loops",
         /// Sleeps in the kernel.
         sleeps => Counter "core_sleeps",
-        /// System calls that received something.
+        /// Receive system calls that returned data.
         receives => Counter "core_receives",
-        /// Data received.
+        /// Bytes received.
         received_bytes => Counter "core_received_bytes",
-        /// System calls that sent something.
+        /// Send system calls that sent data.
         sends => Counter "core_sends",
-        /// Data sent.
+        /// Bytes sent.
         sent_bytes => Counter "core_sent_bytes",
     }
 }
 
 counters! {
-    /// Counters of a tenant on a device, and of its tokens, which are counted in thousandths.
+    /// Counters of a tenant on a device; tokens are counted in thousandths.
     pub struct TenantStats / SharedTenantStats {
-        /// Read commands that were done.
+        /// Completed Read commands.
         reads,
-        /// Bytes that they read.
+        /// Bytes read.
         read_bytes,
-        /// Write commands that were done.
+        /// Completed Write commands.
         writes,
-        /// Bytes that they wrote.
+        /// Bytes written.
         written_bytes,
-        /// Other commands that were done: Flush, Write Zeroes, Dataset Management, Compare, Verify.
+        /// Other completed commands: Flush, Write Zeroes, Dataset Management, Compare, Verify.
         others,
         /// Commands that ended with an error.
         errors => Counter "tenant_errors",
-        /// Tokens of its own: generated for it, or its share of what was left.
+        /// Tokens generated for the tenant, including its share of the spare capacity.
         earned_milli,
-        /// Tokens that its commands cost.
+        /// Tokens spent on the tenant's commands.
         spent_milli,
-        /// Tokens that it did not need and gave back.
+        /// Unused tokens that the tenant gave back.
         given_milli,
-        /// Tokens lent to it, as a latency-critical tenant, while no other tenant wanted them.
+        /// Tokens lent to a latency-critical tenant while no other tenant wanted them.
         taken_milli,
-        /// Rounds in which it was stopped, as a latency-critical tenant, at the limit of its debt.
+        /// Rounds in which a latency-critical tenant was stopped at its debt limit.
         limited_rounds => Counter "tenant_limited_rounds",
-        /// Commands that wait for tokens now.
+        /// Commands waiting for tokens.
         waiting => Gauge "tenant_waiting",
-        /// Connections that it has here now, one for each namespace that they can use.
+        /// Connections of the tenant, one for each namespace that they can use.
         seats,
-        /// Reads done while a latency was promised.
+        /// Reads completed under a latency SLO.
         promised_reads => Counter "tenant_promised_reads",
-        /// Reads that took longer than promised.
+        /// Reads that exceeded the latency of the SLO.
         late_reads => Counter "tenant_late_reads",
     }
 }
 
-/// The same counters of every core.
+/// A copy of the same counters for every core.
 #[derive(Debug)]
 pub(crate) struct PerCore<T>(Box<[T]>);
 

@@ -9,16 +9,17 @@ use std::ops::RangeInclusive;
 /// A limit that an operator may tune: a key of `[limits]`, and a field of [`Limits`].
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// The key, with the unit in it.
+    /// The key; it includes the unit.
     pub key: &'static str,
-    /// The values that an operator may choose. 0 beside them stands for "none" where it is the
+    /// The values that an operator may choose. In addition, 0 ("none") is legal if it is the
     /// default.
     pub range: RangeInclusive<u64>,
     /// The values within the range that are legal.
     pub legal: LegalValues,
-    /// The target works with smaller values than an operator may choose, from this one on.
+    /// Smallest value that the target supports; it may be below the operator's range.
     least: u64,
-    /// A duration: the target works with any, and `range` is for operators.
+    /// The limit is a duration: the target supports any value, and `range` applies to operators
+    /// only.
     is_duration: bool,
     get: fn(&Limits) -> u64,
     set: fn(&mut Limits, u64),
@@ -61,7 +62,7 @@ impl Limit {
         (self.get)(limits)
     }
 
-    /// Sets the limit's value, which lies in its range or is its default.
+    /// Sets the limit's value; the value must be in its range or its default.
     pub fn set(&self, limits: &mut Limits, value: u64) {
         debug_assert!(
             self.range.contains(&value) || value == self.default(),
@@ -71,20 +72,20 @@ impl Limit {
         (self.set)(limits, value);
     }
 
-    /// Returns the value of a configuration that does not name the limit.
+    /// Returns the limit's value in a configuration that does not set it.
     #[must_use]
     pub fn default(&self) -> u64 {
         self.get(&Limits::default())
     }
 
-    /// Returns true for a value that the target can work with.
+    /// Returns true if the target supports the value.
     pub(super) fn holds(&self, value: u64) -> bool {
         let works = self.least..=*self.range.end();
         self.is_duration || (works.contains(&value) && self.legal.allows(value))
     }
 }
 
-/// A limit that is a number.
+/// A numeric limit.
 macro_rules! number {
     ($key:literal, $field:ident: $type:ty, $range:expr) => {
         number!($key, $field: $type, $range, LegalValues::MultipleOf(1))
@@ -104,7 +105,7 @@ macro_rules! number {
     };
 }
 
-/// A limit that is a number of milliseconds.
+/// A limit in milliseconds.
 macro_rules! milliseconds {
     ($key:literal, $field:ident, $range:expr) => {
         Limit {
@@ -119,8 +120,8 @@ macro_rules! milliseconds {
     };
 }
 
-/// Times that the target waits for a host: a tenth of a second is below every network's hiccups,
-/// and more than an hour is as good as no limit.
+/// Times for which the target waits for a host: 100 ms is shorter than any network's disturbances,
+/// and more than an hour is no limit in practice.
 const PATIENCE_MS: RangeInclusive<u64> = 100..=3_600_000;
 
 const MIB_64: u64 = MIB as u64;
@@ -128,22 +129,22 @@ const MIB_64: u64 = MIB as u64;
 const GIB_64: u64 = 1 << 30;
 
 /// Every limit that an operator may tune, with the reason for the ends of its range; the reason for
-/// the limit stands with its field.
+/// the limit itself is in its field's comment.
 pub static LIMITS: [Limit; LIMITS_COUNT] = [
-    // The target's promise to hosts (MQES, a 0's based field, would allow 65,536).
+    // The target announces it as MQES, a 0's based field that would allow 65,536.
     number!("queue_depth", queue_entries: u16, 2..=1024),
     // One for each core of a large machine.
     number!("io_queues_per_controller", io_queues: u16, 1..=128),
-    // Four pages in one capsule; more only delays the capsules behind it. Announced in units of 16
-    // bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
+    // Four pages in one capsule; more would only delay the capsules behind it. Announced in units
+    // of 16 bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
     number!(
         "in_capsule_data_bytes",
         in_capsule_bytes: u32,
         0..=16_384,
         LegalValues::MultipleOf(16)
     ),
-    // At least two pages (MDTS is a power of two of pages, and 0 is no limit), at most the size up
-    // to which buffers are pooled.
+    // At least two pages (MDTS is a power of two of pages, and 0 means no limit); at most the
+    // largest pooled buffer.
     number!(
         "max_transfer_bytes",
         transfer_bytes: u32,
@@ -157,25 +158,25 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         4_096..=MIB_64,
         LegalValues::MultipleOf(4)
     ),
-    // Beyond a few the pipe is full anyway.
+    // More R2Ts do not increase the throughput.
     number!("max_r2t", r2ts_per_command: u16, 1..=R2TS_PER_COMMAND_MAX as u64),
-    // Each R2T costs a round trip; one asks for the largest transfer at most.
+    // Each R2T costs a round trip; one R2T requests at most the largest transfer.
     number!(
         "r2t_bytes",
         r2t_bytes: u32,
         4_096..=MIB_64,
         LegalValues::MultipleOf(4)
     ),
-    // DMRSL and DMSL are 32 bits wide, in all.
+    // DMRSL and DMSL are 32 bits wide.
     number!("deallocate_blocks", deallocate_blocks: u32, 1..=u32::MAX as u64),
-    // A block at least; at most what a device zeroes in a second or so.
+    // At least one block, at most a second's work of a device that writes zeroes.
     number!(
         "deallocate_piece_bytes",
         deallocate_piece_bytes: u32,
         4_096..=GIB_64,
         LegalValues::MultipleOf(4_096)
     ),
-    // From the granularity of 100 ms up to an hour; 0 leaves a host that asks for none without.
+    // From the granularity of 100 ms to an hour; with 0, a host that requests no time-out has none.
     Limit {
         is_duration: true,
         ..number!("keep_alive_default_ms", keep_alive_default_ms: u32, PATIENCE_MS)
@@ -194,17 +195,17 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         discovery_idle_timeout,
         PATIENCE_MS
     ),
-    // 65,536 is the field's width of a controller identifier.
+    // A controller identifier has 65,536 values.
     number!("connections", connections: usize, 1..=65_536),
     number!("connections_per_address", connections_per_address: usize, 1..=65_536),
     number!("connections_per_tenant", connections_per_tenant: usize, 1..=65_536),
-    // From a few deep queues up to the deepest of as many connections as there may be.
+    // From a few deep queues to the deepest queues on the most connections.
     Limit {
         least: 1,
         ..number!("all_queue_entries", all_queue_entries: usize, 65_536..=65_536 * 1_024)
     },
     number!("fresh_connections", fresh_connections: usize, 1..=65_536),
-    // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
+    // Some controller identifiers are reserved [NVMe-oF 1.1 §3.3].
     number!("controllers", controllers: usize, 1..=65_000),
     number!("controllers_per_host", controllers_per_host: usize, 1..=65_000),
     number!("controllers_per_address", controllers_per_address: usize, 1..=65_000),
@@ -212,12 +213,12 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     number!("discovery_controllers", discovery_controllers: usize, 1..=65_000),
     // A send list takes 80 KiB.
     number!("sends_per_connection", sends_per_connection: usize, 1..=64),
-    // Multiples of what is free: with 1,000 nearly all, which is no limit any more.
+    // Multiples of the free amount: 1,000 is nearly all of it, that is, no limit.
     number!("connection_buffer_share", connection_buffer_share: u32, 1..=1_000),
     number!("host_buffer_share", host_buffer_share: u32, 1..=1_000),
     number!("tenant_buffer_share", tenant_buffer_share: u32, 1..=1_000),
     number!("throughput_buffer_share", throughput_buffer_share: u32, 1..=1_000),
-    // Below 64 a part of them is less than a handful; above, 5 GiB for each core.
+    // Below 64, the smaller parts would be a handful of lists; the upper end is 5 GiB per core.
     Limit {
         least: 1,
         ..number!("send_lists", send_lists: usize, 64..=65_536)
@@ -225,7 +226,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("trim_interval_ms", trim_interval, PATIENCE_MS),
     milliseconds!("connect_timeout_ms", connect_timeout, PATIENCE_MS),
     milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
-    // The kernel counts seconds.
+    // The kernel counts in whole seconds.
     Limit {
         legal: LegalValues::MultipleOf(1_000),
         ..milliseconds!("tcp_keep_alive_ms", tcp_keep_alive, 1_000..=3_600_000)
@@ -233,18 +234,18 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
     milliseconds!("pdu_timeout_ms", pdu_timeout, PATIENCE_MS),
     milliseconds!("transfer_timeout_ms", transfer_timeout, PATIENCE_MS),
-    // A change is given up after a minute, unless it may take another time.
+    // A change is abandoned after a minute unless `change_timeout_ms` sets another time.
     milliseconds!("pause_patience_ms", pause_patience, 100..=30_000),
-    // Our own client has patience with a change for ten minutes.
+    // Our own client waits ten minutes for a change.
     milliseconds!("change_timeout_ms", change_timeout, 1_000..=300_000),
     milliseconds!("drain_timeout_ms", drain_timeout, PATIENCE_MS),
-    // A round trip, of a satellite's or of any other network.
+    // A round trip on any network, including a satellite link.
     milliseconds!("linger_ms", linger, 10..=10_000),
-    // Without any, hosts send a command for each extent.
+    // With 0, hosts send one command per extent.
     number!("extents_per_command", extents: u16, 0..=EXTENTS_MAX as u64),
-    // No more than a queue has commands.
+    // No more than the commands of a queue.
     number!("extents_in_flight", extents_in_flight: u16, 1..=1_024),
-    // A few queues' worth, up to 256 MiB for each core.
+    // From a few queues' tables to 256 MiB per core.
     Limit {
         least: 1,
         ..number!("extent_tables", extent_tables: usize, 64..=65_536)

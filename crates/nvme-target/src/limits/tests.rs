@@ -13,7 +13,7 @@ fn defaults_are_legal_and_a_bad_field_is_named() {
         bad.check().map_err(|error| error.key),
         Err("max_transfer_bytes")
     );
-    // It would be announced as MDTS 0, which says that there is no limit.
+    // 4 KiB would be announced as MDTS 0, which means no limit.
     let bad = Limits {
         transfer_bytes: 4096,
         ..Limits::default()
