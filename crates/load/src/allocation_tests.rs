@@ -1,4 +1,4 @@
-//! After the start of a load, its thread allocates nothing, however many requests it makes.
+//! A thread of the load allocates nothing after its start, whatever the number of its requests.
 
 use super::measured::Progress;
 use super::run::{Load, LoadOptions, driver_options, plan_all};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Requests that a thread makes before it is watched, and while it is.
+/// Requests of a thread before allocations are counted, and while they are.
 const WARM: u64 = 2_000;
 const WATCHED: u64 = 2_000;
 
-/// Longer than any machine takes for the requests of a test: the load itself never ends.
+/// Longer than the requests of a test take on any machine: the load never ends by itself.
 const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 
 /// Allocations of a thread that runs `app` on `device`, between its start and its end.
@@ -61,7 +61,7 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
         run(WATCHED / 2, Wait::No);
         run(WATCHED / 2, Wait::Until(Time::ZERO));
     });
-    // The measure itself must count: a thread that hands out a box is caught.
+    // Control: the counter must catch a thread that allocates a box.
     let control = allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1_u64))));
     assert_eq!(control.count_total, 1);
     sender.send(Message::Stop).unwrap();
@@ -79,7 +79,7 @@ fn a_load_on_memory_allocates_nothing_per_request() {
         ("closed:rw=randread,depth=32", false),
         ("mixed:rw=randrw,bs=16k,depth=8", false),
         ("verified:rw=rw,depth=8", true),
-        // Far behind its schedule from the first request on: an open loop at full speed.
+        // An open loop at full speed: behind its schedule from the first request on.
         ("open:rw=randread,depth=4,rate=10000000", false),
     ] {
         let ram = Arc::new(Ram::new(4 << 20, 4096).unwrap());

@@ -1,43 +1,43 @@
-//! Description of an application, and its form as a line of text.
+//! An application (app) of a load, and its text form.
 
 use super::limits;
 use std::fmt;
 use std::str::FromStr;
 use switch::Class;
 
-/// Order of an application's addresses.
+/// Order of an app's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To the blocks behind the previous request's; from the end to the beginning.
+    /// Ascending, each request at the end of the previous one; wraps at the end.
     Sequential,
-    /// Anywhere, aligned to the request's size.
+    /// Random, aligned to the request size.
     Random,
 }
 
-/// Distances between the requests of an open loop.
+/// Inter-arrival times of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// One as long after the other as the one before.
+    /// All equal.
     #[default]
     Even,
-    /// Independently, as those of many users do: a Poisson process.
+    /// Exponentially distributed, as of many independent users: a Poisson process.
     Poisson,
 }
 
-/// An app: threads that do the same, and what they do.
+/// An app: a number of threads with the same load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
     /// Name in reports.
     pub name: String,
     /// Order of its addresses.
     pub access: Access,
-    /// Reads of a hundred requests; the others are writes.
+    /// Percentage of reads; the remainder is writes.
     pub read_percent: u8,
     /// Bytes of a request.
     pub block_bytes: u32,
-    /// Requests that each thread keeps in flight; at most so many with a rate.
+    /// Requests that each thread keeps in flight; an upper bound if there is a rate.
     pub depth: u32,
-    /// Threads.
+    /// Number of threads.
     pub count: u32,
     /// The core that each thread is pinned to; `None` leaves the choice to the kernel.
     pub cpu: Option<u32>,
@@ -46,34 +46,35 @@ pub struct App {
     /// Requests per second of all threads together (an open loop); `None` issues the next request
     /// when one completes (a closed loop).
     pub rate: Option<u64>,
-    /// Distances between its requests; of no effect without a rate.
+    /// Inter-arrival times; no effect without a rate.
     pub pace: Pace,
-    /// It writes as a file system with a journal in ordered mode: after so many requests, and once
-    /// they are complete, a Flush and then a durable write, each of which it waits for. `[Yu §4.8]`
+    /// Writes like a file system with a journal in ordered mode: after this number of data
+    /// requests, and once they are complete, a Flush and then a durable write. The thread waits for
+    /// each of the two. `[Yu §4.8]`
     pub journal: Option<u32>,
-    /// Class of its requests: `Latency` threads go before others where the process may raise
-    /// their priority, and their queues say what they are.
+    /// Class of the requests. A `Latency` thread raises its own priority if the process may, and
+    /// its queues carry the class.
     pub class: Option<Class>,
-    /// Instead, they have the class that their thread's I/O priority means at the time
+    /// Takes the class from the thread's current I/O priority instead
     /// ([`ByPriority`](super::ByPriority)).
     pub class_by_io_priority: bool,
 }
 
 impl App {
-    /// Class of its requests, where that does not follow the I/O priority.
+    /// Class of the requests, unless it follows the I/O priority.
     #[must_use]
     pub fn class_or_default(&self) -> Class {
         self.class.unwrap_or(Class::DEFAULT)
     }
 }
 
-/// The form of an app's text, for help and errors.
+/// Form of an app's text, for help and errors.
 pub const APP_FORM: &str = "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]";
 
 const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, pace, mix, journal, class";
 const PATTERNS: &str = "read, write, randread, randwrite, rw or randrw";
 
-/// Fault in an application's text: which application, which key, and what would be right.
+/// Error in an app's text: the app, the key, and a valid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct AppError {
     app: Option<String>,
@@ -94,7 +95,7 @@ impl fmt::Display for AppError {
 }
 
 impl AppError {
-    /// An error of the app's `key`.
+    /// Error in the app's `key`.
     pub(super) fn key(app: &str, key: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             app: Some(app.to_owned()),
@@ -129,7 +130,7 @@ impl FromStr for App {
     }
 }
 
-/// Settings that the text has made so far.
+/// Settings read from the text so far.
 #[derive(Debug, Default)]
 struct Draft {
     pattern: Option<(Access, Option<u8>)>,
@@ -267,12 +268,12 @@ impl Draft {
     }
 }
 
-/// Fills what was empty; whether it was.
+/// Fills an empty `place`. Returns false if it was already filled.
 fn put<T>(place: &mut Option<T>, value: T) -> bool {
     place.replace(value).is_none()
 }
 
-/// Access, and the share of reads where the word fixes it.
+/// Returns the access order, and the share of reads if the word fixes it.
 fn pattern(word: &str) -> Option<(Access, Option<u8>)> {
     Some(match word {
         "read" => (Access::Sequential, Some(100)),

@@ -3,26 +3,26 @@
 use super::app::Pace;
 use base::{Nanos, Prng, Time};
 
-/// Schedule of one thread of an application.
+/// Schedule of one thread of an app.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     /// Requests per second of the whole app.
     pub(super) rate: u64,
-    /// Threads of the app, and which of them this is.
+    /// Number of threads of the app, and index of this one.
     pub(super) threads: u32,
     pub(super) thread: u32,
-    /// Distances between the requests.
+    /// Inter-arrival times.
     pub(super) pace: Pace,
 }
 
-/// The intended starts of one thread's requests, one after the other.
+/// Intended starts of one thread's requests, in order.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     schedule: Schedule,
     random: Prng,
-    /// Requests that began so far.
+    /// Requests started so far.
     count: u64,
-    /// Between the start of the load and the next request.
+    /// Time from the start of the load to the next request.
     ahead: Nanos,
 }
 
@@ -41,12 +41,12 @@ impl Arrivals {
         arrivals
     }
 
-    /// Returns the time at which the next request is to start.
+    /// Returns the intended start of the next request.
     pub(super) fn next(&self, start: Time) -> Time {
         start + self.ahead
     }
 
-    /// The next request has begun.
+    /// Counts a request as started, and schedules the next one.
     pub(super) fn pass(&mut self) {
         self.count += 1;
         self.ahead = match self.schedule.pace {
@@ -55,7 +55,7 @@ impl Arrivals {
         };
     }
 
-    /// The threads take turns.
+    /// Inter-arrival time of an even schedule. The threads take turns.
     fn turn(&self) -> Nanos {
         let Schedule {
             rate,
@@ -68,8 +68,8 @@ impl Arrivals {
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The time to the next of requests that know nothing of each other; threads of them together
-    /// are the same again.
+    /// Time to the next request of a Poisson process. The processes of several threads add up to
+    /// one Poisson process.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -81,10 +81,10 @@ impl Arrivals {
     }
 }
 
-/// Returns a random number with a mean of one, as times between independent events are.
+/// Returns an exponentially distributed random number with mean 1.
 #[must_use]
 pub fn exponential(random: &mut Prng) -> f64 {
-    // 53 bits, which a float holds exactly: in 0..1, so that there is a logarithm of what is left.
+    // 53 bits, which an `f64` holds exactly. The remainder is in (0, 1], so its logarithm exists.
     let fraction = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     -(1.0 - fraction).ln()
 }
@@ -115,8 +115,7 @@ mod tests {
         assert_eq!(starts(of(1), 2), [333_333_343, 1_000_000_010]);
     }
 
-    /// As many as asked for, and as far apart as chance would have them: a share of 1/e waits for
-    /// longer than the mean.
+    /// The rate is as requested, and a share of 1/e of the intervals is longer than the mean.
     #[test]
     fn independent_requests_come_in_bursts() {
         let schedule = Schedule {

@@ -1,5 +1,4 @@
-//! A load from its apps to its report: what they load, by which lanes, and the knobs that are
-//! turned meanwhile.
+//! A load from its apps to its report: the storage, the lanes, and knob changes during the load.
 
 use crate::Stage;
 use crate::cache_report::CacheWatch;
@@ -23,14 +22,15 @@ pub enum Storage<'a> {
     Remote {
         /// The namespace.
         remote: Remote<'a>,
-        /// The hosts' name.
+        /// NQN of the hosts.
         name: Option<&'a str>,
-        /// Makes the host of a thread. Its threads must not compete with the load by polling.
+        /// Creates the host of a thread. Its threads must not poll: they would compete with the
+        /// load.
         host: &'a (dyn Fn() -> Result<Host> + Sync),
     },
     /// A device of this machine.
     Local(Arc<dyn Device>),
-    /// The disk of a vhost-user back end, which is told the class of each app's requests.
+    /// The disk of a vhost-user back end, which receives the class of each app's requests.
     Vhost(VhostDisk),
 }
 
@@ -44,8 +44,8 @@ impl fmt::Debug for Storage<'_> {
     }
 }
 
-/// Connects, and loads the storage with all apps; with `led` as a part of a load that runs in
-/// several processes. `turns` are made where there is a switchboard.
+/// Connects, and loads the storage with all apps; with `led`, as a part of a load that runs in
+/// several processes. `turns` are applied to the switchboard, if there is one.
 ///
 /// # Errors
 /// A target that cannot be reached, and as [`run_led`].
@@ -60,7 +60,7 @@ pub fn bench(
 ) -> Result<LoadReport> {
     options.moments = turns.moments();
     let mut board = None;
-    // Controllers stay connected until the load is over.
+    // Controllers stay connected until the load has ended.
     let remote;
     let loads = match storage {
         Storage::Local(device) => on(apps, |_| Arc::clone(device)),
@@ -104,7 +104,7 @@ pub fn bench(
     Ok(report)
 }
 
-/// Each application on a device.
+/// Pairs each app with its device.
 fn on(apps: &[App], device: impl Fn(&App) -> Arc<dyn Device>) -> Vec<Load> {
     let load = |app: &App| Load {
         app: app.clone(),
@@ -121,7 +121,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The measured time begins, or ends; only the first call of each counts.
+    /// Marks the begin or the end of the measured time; only the first call of each counts.
     fn mark(&mut self, ends: bool) {
         if let Some(path) = &mut self.path {
             path.mark(ends);
@@ -131,15 +131,15 @@ impl Watch {
         }
     }
 
-    /// Adds the layers' work to a report, when the apps have ended.
+    /// Adds the layers' counters to the report, after the apps have ended.
     fn report(&self, apps: &[App], report: &mut LoadReport) {
         let Some(path) = &self.path else { return };
         report.path.extend(path.report());
         report
             .cache
             .extend(self.cache.as_ref().map(CacheWatch::report));
-        // A request to a cache is not one to the device, and the device tells the mean of all its
-        // requests, which is each app's own only where their requests are of one kind.
+        // A request to a cache is not one to the device. The device reports the mean over all its
+        // requests, which is an app's own mean only if all requests are of one kind.
         if self.cache.is_none()
             && of_one_kind(apps)
             && let Some(device_us) = path.device_us()
@@ -149,13 +149,13 @@ impl Watch {
     }
 }
 
-/// Returns true if the requests of all apps are of one size and one mix.
+/// Returns true if all apps have the same request size and read share.
 fn of_one_kind(apps: &[App]) -> bool {
     let kind = |app: &App| (app.block_bytes, app.read_percent, app.journal);
     apps.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1]))
 }
 
-/// Returns loads of a namespace with room for what a cache reads ahead and writes back.
+/// Returns loads of a namespace whose queues have room for the cache's read-ahead and write-back.
 fn cached_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
     let deepened = |app: &App| App {
         depth: app.depth.max(SUBMITTER_DEPTH),
@@ -171,8 +171,8 @@ fn cached_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
         .collect()
 }
 
-/// Puts the path and the cache of the options between the apps and their device, of which there is
-/// one; returns what watches them.
+/// Puts the path and the cache of the options between the apps and their single device. Returns the
+/// loads and the watch on these layers.
 fn by_layers(loads: Vec<Load>, options: &LoadOptions) -> Result<(Vec<Load>, Watch)> {
     let mut watch = Watch::default();
     let Some(first) = loads.first() else {
@@ -187,7 +187,7 @@ fn by_layers(loads: Vec<Load>, options: &LoadOptions) -> Result<(Vec<Load>, Watc
         (None, _) => None,
         (Some(options), None) => Some(Cache::new(Arc::clone(&device), options)?),
         (Some(options), Some(path)) => {
-            // It sends requests of its own besides those that it passes on.
+            // The cache also sends requests of its own.
             let most = |of: fn(&App) -> u32| loads.iter().map(|load| of(&load.app)).max();
             let depth = most(|app| app.depth).unwrap_or(0) + CACHE_READS + CACHE_WRITES;
             let bytes = most(|app| app.block_bytes).unwrap_or(0);

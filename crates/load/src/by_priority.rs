@@ -1,23 +1,24 @@
-//! A device with requests of the class that the submitting thread's I/O priority means.
+//! A device whose requests take their class from the submitting thread's I/O priority.
 //!
-//! It stands for one device that is open once for each class, on lanes of that class. The calling
-//! thread's I/O priority is asked for at the turns of its loop, a hundred times a second at most
-//! ([`reactor::priority::io_class`]), so a change at run time (`ionice -p`) sends the requests from
-//! then on by the other class's lanes; those in flight finish where they are.
+//! It opens the same device once per class, on lanes of that class. Each turn of the thread's loop
+//! reads its I/O priority, at most 100 times a second ([`reactor::priority::io_class`]). After a
+//! change at run time (`ionice -p`), later requests use the other class's lanes; requests in flight
+//! finish on theirs.
 
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
 use reactor::{Context, Driver, Guard, OpNamespace, priority};
 use std::sync::Arc;
 use switch::{Class, PerClass};
 
-/// See the module's words.
+/// A device whose requests take their class from the thread's I/O priority. See the module.
 #[derive(Debug)]
 pub struct ByPriority {
     devices: PerClass<Arc<dyn Device>>,
 }
 
 impl ByPriority {
-    /// `open` says by which device requests of a class go; all of them are the same storage.
+    /// `open` returns the device for requests of a class; all of these devices are the same
+    /// storage.
     pub fn new(open: impl FnMut(Class) -> Arc<dyn Device>) -> Self {
         Self {
             devices: PerClass::of(Class::ALL.map(open)),
@@ -32,7 +33,7 @@ impl Device for ByPriority {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // Its channels take none.
+            // Its channels take no extents.
             extents_max: 0,
             ..self.devices[Class::DEFAULT].capabilities()
         }
@@ -50,7 +51,7 @@ impl Device for ByPriority {
     }
 }
 
-/// The channels of all classes, and the class of the moment.
+/// The channels of all classes, and the current class.
 #[derive(Debug)]
 struct Channels {
     /// By [`Class::index`].
@@ -134,8 +135,8 @@ mod tests {
 
     #[test]
     fn requests_go_by_the_device_of_the_thread_s_class() {
-        // The thread's I/O priority is the default, so its requests are not `Latency`: what the
-        // other device would have lost, this one keeps.
+        // The thread's I/O priority is the default, so its requests are not `Latency`. The device
+        // of `Latency` would lose writes; the device of the other class keeps them.
         let device = ByPriority::new(|class| match class {
             Class::Latency => Arc::new(Null::new(4 << 20, 4096).unwrap()) as Arc<dyn Device>,
             Class::Throughput => Arc::new(Ram::new(4 << 20, 4096).unwrap()),

@@ -1,4 +1,4 @@
-//! Work of the cache of a load.
+//! Counters of the cache of a load.
 
 use crate::measured::Marks;
 use block::{Cache, CacheSnapshot};
@@ -8,15 +8,15 @@ use std::fmt;
 /// Counters of a cache over the measured time, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheReport {
-    /// The counters; `dirty` is that of the end of the measured time, `dirty_peak` that of the whole
-    /// run.
+    /// The counters. `dirty` is the value at the end of the measured time; `dirty_peak` covers the
+    /// whole run.
     #[serde(flatten)]
     pub counters: CacheSnapshot,
-    /// Pages that could not be written when the last app had ended: they are lost.
+    /// Dirty pages that could not be written after the last app ended: lost data.
     pub lost: u32,
 }
 
-/// Watches a cache from the beginning of the measured time to its end.
+/// Reads the counters of a cache at both ends of the measured time.
 #[derive(Debug)]
 pub(super) struct CacheWatch {
     cache: Cache,
@@ -31,12 +31,12 @@ impl CacheWatch {
         }
     }
 
-    /// The measured time begins, or ends; only the first call of each counts.
+    /// Marks the begin or the end of the measured time; only the first call of each counts.
     pub(super) fn mark(&mut self, ends: bool) {
         self.marks.set(ends, || self.cache.snapshot());
     }
 
-    /// Returns the counters, when all apps have closed their channels.
+    /// Returns the counters, after all apps have closed their channels.
     pub(super) fn report(&self) -> CacheReport {
         let last = self.cache.snapshot();
         let ended = self.marks.ended.unwrap_or(last);

@@ -1,22 +1,22 @@
-//! Content of a verified block: its place, the number of its write, and bytes that follow from
-//! both, so that a block which is lost, stale, torn or misplaced cannot pass for the right one.
+//! Content of a verified block: its address, the number of its write, and bytes derived from both.
+//! A block that is lost, stale, torn or misplaced therefore never matches.
 
 use std::fmt;
 
 /// Makes and checks the content of blocks of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Content {
-    /// Differs from run to run, so that what an earlier run left behind is not taken for ours.
+    /// Differs from run to run, so that data of an earlier run never matches.
     key: u64,
     block_bytes: usize,
 }
 
-/// Difference between a block and what was written.
+/// Difference between a block and the expected write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// It is whole, but an older write of the same block.
+    /// Whole, but an older write of the same block.
     Stale { found: u64, expected: u64 },
-    /// It says that it is another block.
+    /// Content of another block.
     Misplaced { found: u64 },
     /// Bytes differ, the first at this offset of the block.
     Corrupt { offset: usize },
@@ -53,7 +53,7 @@ impl Content {
         }
     }
 
-    /// Compares whole blocks from `lba` on with write `sequence`; the first block that differs.
+    /// Compares whole blocks from `lba` on with write `sequence`; returns the first difference.
     pub(super) fn check(
         &self,
         lba: u64,

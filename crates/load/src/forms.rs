@@ -1,9 +1,9 @@
-//! Words of a command line that loads and what measures them have in common.
+//! Value types of the command line that loads and measuring commands share.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Highest number of a processor, and one more.
+/// Highest processor number plus one.
 const CORES_MAX: u32 = 1024;
 
 /// A list of processors in ascending order: "0", "0,2", "0-3,6".

@@ -1,4 +1,4 @@
-//! Loads on a namespace of a target: as one host, as many, or by the lanes of a switchboard.
+//! Loads on a namespace of a target: as one host, as many hosts, or by the lanes of a switchboard.
 
 use crate::{App, ByPriority, Load, RoundRobin};
 use anyhow::{Context as _, Result};
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use switch::{Class, Knobs};
 
-/// Name of the hosts where none is given; a number follows.
+/// Default NQN of the hosts; a number is appended.
 const NAME: &str = "nqn.2026-11.io.switchyard:bench";
 
-/// Hosts that one thread keeps connected, and connects one after the other.
+/// Hosts that one thread keeps connected; it connects them one after the other.
 const HOSTS_OF_A_THREAD: u32 = 128;
 
 const _: () = assert!(HOSTS_OF_A_THREAD as usize <= CONTROLLERS_MAX);
 
-/// Commands that each of many connections has room for, at least: a few that come together.
+/// Fewest commands that each of many connections has room for: a small burst.
 const DEPTH_MIN: u32 = 8;
 
 /// A namespace of a target.
@@ -34,8 +34,8 @@ pub struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    /// Connects as a number of hosts, named `name` and a number behind it if there are several;
-    /// `host` makes the host of a thread.
+    /// Connects as a number of hosts with the NQN `name`, to which a number is appended if there
+    /// are several; `host` creates the host of a thread.
     ///
     /// # Errors
     /// A host that cannot connect.
@@ -75,8 +75,8 @@ impl Remote<'_> {
     }
 }
 
-/// Returns loads of the same namespace, each by as many connections and with such queues as its
-/// application wants.
+/// Returns loads of the same namespace, each with the number of connections and the queues of its
+/// app.
 #[must_use]
 pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
     let load = |app: &App| {
@@ -98,7 +98,7 @@ pub fn loads_of_hosts(apps: &[App], namespaces: &[Namespace]) -> Vec<Load> {
     let load = |app: &App| {
         let hosts = u32::try_from(namespaces.len()).expect("bounded by the command line");
         let connections = hosts * u32::from(app.queues);
-        // Twice an even share: a connection that is behind may catch up.
+        // Twice an even share, so that a connection that is behind can catch up.
         let depth = (2 * app.depth / connections).max(DEPTH_MIN).min(app.depth);
         let depth = u16::try_from(depth).expect("bounded by the load generator");
         load_of_class(app, |class| {
@@ -112,7 +112,7 @@ pub fn loads_of_hosts(apps: &[App], namespaces: &[Namespace]) -> Vec<Load> {
     apps.iter().map(load).collect()
 }
 
-/// Starts a switchboard on the cores of the applications.
+/// Starts a switchboard on the cores of the apps.
 ///
 /// # Errors
 /// Cores that cannot be used.
@@ -147,8 +147,8 @@ pub fn switched_loads(
     apps.iter().map(load).collect()
 }
 
-/// The application's load on the device of its class; on those of all classes where its class may
-/// change.
+/// Returns the app's load on the device of its class, or on the devices of all classes if its class
+/// may change.
 fn load_of_class(app: &App, device: impl Fn(Class) -> Arc<dyn Device>) -> Load {
     Load {
         app: app.clone(),

@@ -1,4 +1,4 @@
-//! Work of one thread of the load: an application, laid out over a device.
+//! Work of one thread of the load: an app, laid out over a device.
 
 use super::app::{Access, App, AppError};
 use super::arrivals::Schedule;
@@ -14,25 +14,25 @@ pub(super) struct Job {
     pub(super) access: Access,
     pub(super) read_percent: u8,
     pub(super) depth: u32,
-    /// Requests before a commit.
+    /// Data requests before a commit; see [`App::journal`].
     pub(super) journal: Option<u32>,
     pub(super) unit_bytes: u32,
     pub(super) unit_blocks: u32,
-    /// The units that requests go to.
+    /// Range of units that requests use.
     pub(super) span: Range<u64>,
     /// First unit of a sequential thread.
     pub(super) first: u64,
     pub(super) schedule: Option<Schedule>,
     pub(super) warmup: Nanos,
     pub(super) measured: Nanos,
-    /// Content of blocks when the run verifies; the span is then this thread's alone.
+    /// Content of blocks if the run verifies; the span then belongs to this thread alone.
     pub(super) content: Option<Content>,
-    /// The units that are written once before the start.
+    /// Range of units that are written once before the start.
     pub(super) prefill: Range<u64>,
     pub(super) seed: u64,
     /// The thread may poll before an intended start.
     pub(super) punctual: bool,
-    /// Requests before the start, so that each connection is known to work.
+    /// Requests before the start, one or more per connection, to check that each works.
     pub(super) tries: u64,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Common {
     pub(super) warmup: Nanos,
     pub(super) measured: Nanos,
     pub(super) seed: u64,
-    /// Number that makes this run's content its own, when it verifies.
+    /// Number that distinguishes this run's content from other runs', if it verifies.
     pub(super) nonce: Option<u64>,
     pub(super) prefill: bool,
     pub(super) punctual: bool,
     pub(super) hosts: u32,
 }
 
-/// Lays the threads of `app` out over a device; `before` threads of other apps come first.
+/// Lays the threads of `app` out over a device; `before` threads of other apps precede them.
 pub(super) fn plan(
     app: &App,
     geometry: Geometry,
@@ -110,7 +110,7 @@ pub(super) fn plan(
         .collect()
 }
 
-/// Checks the app against the device; how many units the device has.
+/// Checks the app against the device. Returns the number of units of the device.
 fn check(
     app: &App,
     geometry: Geometry,
@@ -151,16 +151,16 @@ fn part(units: u64, index: u32, count: u32) -> Range<u64> {
     at(index)..at(index + 1)
 }
 
-/// The units of so many blocks that lie within a range of blocks: those of apps with other sizes
-/// do not reach into it.
+/// Range of units of `unit_blocks` blocks that lie wholly within a range of blocks, so that apps
+/// with other sizes do not overlap it.
 fn within(blocks: Range<u64>, unit_blocks: u32) -> Range<u64> {
     let unit = u64::from(unit_blocks);
     let end = blocks.end / unit;
     blocks.start.div_ceil(unit).min(end)..end
 }
 
-/// The part of a thread's share of which it can keep the content; no two requests may overlap, so
-/// there must be more units than requests in flight.
+/// Part of a thread's share whose content the thread can remember. It needs more units than
+/// requests in flight, because no two requests may overlap.
 fn bounded(app: &App, share: Range<u64>) -> Result<Range<u64>, AppError> {
     let least = 2 * u64::from(app.depth);
     if share.end - share.start < least {

@@ -1,4 +1,4 @@
-//! Knobs of a switchboard that are turned while a load is measured.
+//! Changes of a switchboard's knobs while a load is measured.
 
 use crate::{LoadProgress, Turned, seconds};
 use anyhow::{Context as _, Result, ensure};
@@ -15,7 +15,7 @@ use switch::knobs::{Knob, KnobError};
 pub struct KnobChange {
     /// The knob's name.
     pub key: String,
-    /// Its value from then on.
+    /// Its new value.
     pub value: String,
 }
 
@@ -26,10 +26,10 @@ impl KnobChange {
         (&self.key, &self.value)
     }
 
-    /// Reads a change of a knob that the switch of this program knows.
+    /// Parses a change of a knob that the switch of this program has.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The fault, and a valid value.
     pub fn known(text: &str) -> Result<Self, String> {
         let change: Self = text.parse()?;
         let checked = Knob::find(&change.key).and_then(|knob| knob.parse(&change.value));
@@ -57,10 +57,10 @@ impl FromStr for KnobChange {
     }
 }
 
-/// A knob that is turned during a load: `SECONDS:KEY=VALUE`.
+/// A knob change during a load: `SECONDS:KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnobTurn {
-    /// Of the measured time.
+    /// Time of the change, from the start of the measured time.
     pub at: Duration,
     /// The knob and its value.
     pub change: KnobChange,
@@ -86,7 +86,7 @@ impl FromStr for KnobTurn {
     }
 }
 
-/// Changes of one moment, and the setting of all knobs from then on.
+/// Changes at one time, and the resulting setting of all knobs.
 #[derive(Clone, Debug, PartialEq)]
 struct Turn {
     at: Duration,
@@ -94,7 +94,7 @@ struct Turn {
     knobs: Knobs,
 }
 
-/// Changes that are still to be made, in the order of time.
+/// Pending changes, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct KnobTurns {
     ahead: VecDeque<Turn>,
@@ -102,12 +102,12 @@ pub struct KnobTurns {
 }
 
 impl KnobTurns {
-    /// Changes of a load that is measured for so long, `switched` if it has a switchboard, from the
-    /// position `knobs` on.
+    /// Changes of a load that is measured for `measured`, starting from `knobs`; `switched` if it
+    /// has a switchboard.
     ///
     /// # Errors
-    /// A time that is not measured, knobs that do not go together at some time, or a load without a
-    /// switchboard.
+    /// A time outside the measured time, an invalid combination of knobs at some time, or a load
+    /// without a switchboard.
     pub fn of(
         turns: &[KnobTurn],
         mut knobs: Knobs,
@@ -145,15 +145,15 @@ impl KnobTurns {
         })
     }
 
-    /// Returns the times of the changes, in measured time.
+    /// Returns the times of the changes, from the start of the measured time.
     pub(super) fn moments(&self) -> Vec<Duration> {
         self.ahead.iter().map(|turn| turn.at).collect()
     }
 
-    /// Turns what is due on `board`.
+    /// Applies due changes to `board`.
     ///
     /// # Errors
-    /// When the switchboard has ended.
+    /// The switchboard has ended.
     pub(super) fn look(
         &mut self,
         board: &Switchboard,
@@ -175,7 +175,7 @@ impl KnobTurns {
         Ok(())
     }
 
-    /// Returns the changes that were made.
+    /// Returns the changes that were applied.
     pub(super) fn turned(self) -> Vec<Turned> {
         self.turned
     }

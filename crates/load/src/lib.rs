@@ -1,12 +1,12 @@
-//! The load generator: apps that keep requests in flight on a device, near or far.
+//! The load generator: apps that keep requests in flight on a local or remote device.
 //!
-//! What is this: an [`App`] says what its threads do; [`run`] starts the threads of several apps
-//! together, each with a driver and a channel of its own, and reports what each app achieved
-//! between warm-up and end. It is called by the command line and by experiments. A device may be
-//! any [`block::Device`]: a local one, or a namespace of any NVMe/TCP target.
+//! An [`App`] describes a load. [`run`] starts the threads of several apps together, each with its
+//! own driver and channel, and reports the results of each app between warm-up and end. The command
+//! line and the experiments use it. A device is any [`block::Device`]: a local one, or a namespace
+//! of any NVMe/TCP target.
 //!
-//! What must never happen: that the generator's own slowness is taken for the device's (see
-//! `worker` on clocks), that a request is allocated for, or that a wrong byte passes verification.
+//! Invariants: the generator's own delay never counts as the device's (see `worker` on clocks); no
+//! allocation per request; no wrong byte passes verification.
 
 mod app;
 mod arrivals;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// The machine, as far as it decides how fast things are.
+/// The properties of the machine that influence performance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors that the kernel runs on.
@@ -12,14 +12,14 @@ pub struct Machine {
     pub model_name: String,
     /// Release of the kernel.
     pub kernel: String,
-    /// TCP congestion control that sockets get by default.
+    /// Default TCP congestion control.
     pub congestion_control: String,
     /// Memory in bytes.
     pub memory_bytes: u64,
 }
 
 impl Machine {
-    /// This machine; what cannot be found out is "unknown" or 0.
+    /// This machine; unknown properties are "unknown" or 0.
     #[must_use]
     pub fn look() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -63,7 +63,7 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;

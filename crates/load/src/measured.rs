@@ -5,7 +5,7 @@ use reactor::priority::Privilege;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Requests that a thread has completed; on a cache line of its own.
+/// Number of requests that a thread has completed, on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Progress(pub(super) AtomicU64);
@@ -13,26 +13,27 @@ pub(super) struct Progress(pub(super) AtomicU64);
 /// Measurements of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// Requests that were done within the measured time.
+    /// Requests completed within the measured time.
     pub(super) requests: u64,
-    /// Latency of each of them, and of each that was under way when that time ended.
+    /// Latency of each of them, and of each that was in flight at the end of that time.
     pub(super) latency: Latencies,
     /// The measured time; shorter if the load was stopped.
     pub(super) elapsed: Nanos,
     pub(super) cpu: Duration,
-    /// Requests that failed, brought wrong data or had no answer, during the whole run.
+    /// Requests that failed, returned wrong data or had no completion, during the whole run.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
-    /// Those of the errors that had no answer at the end ([`ANSWER_WAIT`](super::limits::ANSWER_WAIT)).
+    /// The part of the errors without a completion at the end
+    /// ([`ANSWER_WAIT`](super::limits::ANSWER_WAIT)).
     pub(super) unanswered: u64,
-    /// Requests with data that was compared with what had been written.
+    /// Requests whose data was verified.
     pub(super) verified: u64,
-    /// By what the thread went before others, if it had work that may not wait.
+    /// Priority that the thread obtained, if its work is `Latency`.
     pub(super) privilege: Option<Privilege>,
 }
 
 impl Measured {
-    /// Counts a failure; the first one is described.
+    /// Counts a failure; keeps the description of the first one.
     pub(super) fn note_error(&mut self, describe: impl FnOnce() -> String) {
         self.errors += 1;
         if self.first_error.is_none() {
@@ -41,7 +42,7 @@ impl Measured {
     }
 }
 
-/// Readings of counters at the two ends of the measured time.
+/// Counter readings at both ends of the measured time.
 #[derive(Debug, Default)]
 pub(super) struct Marks<T> {
     pub(super) began: Option<T>,
@@ -49,7 +50,8 @@ pub(super) struct Marks<T> {
 }
 
 impl<T> Marks<T> {
-    /// Reads where the measured time begins, or ends; only the first call of each counts.
+    /// Reads the counters at the begin or end of the measured time; only the first call of each
+    /// counts.
     pub(super) fn set(&mut self, ends: bool, read: impl FnOnce() -> T) {
         let mark = match ends {
             true => &mut self.ended,

@@ -1,4 +1,4 @@
-//! Work of the I/O path of a load: commands, elections, and the processor's time.
+//! Counters of the I/O path of a load: commands, elections and processor time.
 
 use crate::measured::Marks;
 use block::path::PathSnapshot;
@@ -10,31 +10,31 @@ use std::sync::Arc;
 /// Counters of a path, over the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathReport {
-    /// Name of the path. All apps share it, and what follows counts the requests of all of them.
+    /// Name of the path, which all apps share; the other counters cover the requests of all apps.
     pub path: String,
     /// Commands sent to the device.
     pub commands: u64,
-    /// Requests in one command, on average.
+    /// Mean number of requests per command.
     pub merged_mean: f64,
-    /// Commands by the number of requests in one, ascending.
+    /// Commands by number of requests, ascending.
     pub merged: Vec<(u32, u64)>,
-    /// Times that a thread began to run a queue.
+    /// Elections that made a thread the runner of a queue.
     pub elections_won: u64,
-    /// Requests that found another thread running their queue, or were plugged or left to the
-    /// dispatcher; those of the runner itself are in neither count.
+    /// Requests whose thread found a runner on its queue, or that were plugged or left to the
+    /// dispatcher. Requests of the runner itself are in neither count.
     pub elections_lost: u64,
-    /// Queues taken over from a thread that did not run.
+    /// Queues taken over from a runner that was not scheduled.
     pub taken_over: u64,
     /// Processor time of the whole machine.
     pub cpu: CpuShares,
 }
 
-/// Shares of the processors' time, in percent of all of it.
+/// Shares of processor time, in percent of the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShares {
-    /// In programs, polling included.
+    /// In user mode, including polling.
     pub user: f64,
-    /// In the kernel, interrupts included.
+    /// In the kernel, including interrupts.
     pub system: f64,
     /// Idle while a thread of the kernel's block layer waited.
     pub wait: f64,
@@ -42,7 +42,7 @@ pub struct CpuShares {
     pub idle: f64,
 }
 
-/// The kernel's count of processor time by kind, in ticks since the start of the machine.
+/// The kernel's processor times by kind, in ticks since boot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ticks {
     user: u64,
@@ -72,7 +72,7 @@ impl Ticks {
     fn shares_since(&self, earlier: &Self) -> CpuShares {
         let user = self.user - earlier.user;
         let system = self.system - earlier.system;
-        // These two may go back a little, as the kernel's documentation says.
+        // These two may decrease a little, according to the kernel's documentation.
         let wait = self.wait.saturating_sub(earlier.wait);
         let idle = self.idle.saturating_sub(earlier.idle);
         let whole = (user + system + wait + idle).max(1) as f64;
@@ -86,7 +86,7 @@ impl Ticks {
     }
 }
 
-/// Watches the device of a load from the beginning of the measured time to its end.
+/// Reads the counters of the path at both ends of the measured time.
 #[derive(Debug)]
 pub(super) struct PathWatch {
     device: Arc<dyn Device>,
@@ -110,7 +110,7 @@ impl PathWatch {
         }
     }
 
-    /// The measured time begins, or ends; only the first call of each counts.
+    /// Marks the begin or the end of the measured time; only the first call of each counts.
     pub(super) fn mark(&mut self, ends: bool) {
         let path = self.path.as_ref();
         self.marks.set(ends, || Reading {
@@ -120,7 +120,7 @@ impl PathWatch {
         });
     }
 
-    /// Returns the time that the device itself took for a request on average, in microseconds.
+    /// Returns the mean time per request in the device itself, in microseconds.
     pub(super) fn device_us(&self) -> Option<f64> {
         let (began, ended) = self.marks.both()?;
         let (began, ended) = (began.device?, ended.device?);

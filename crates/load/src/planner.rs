@@ -1,4 +1,4 @@
-//! Decides what a thread of the load asks for next.
+//! Chooses the next request of a thread of the load.
 
 use super::app::Access;
 use super::job::Job;
@@ -6,19 +6,19 @@ use super::written::Written;
 use base::{Prng, Time};
 use block::Operation;
 
-/// The part of a request in a journal's transaction.
+/// Role of a request in a journal's transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Role {
     /// Data, of a transaction or of a load without a journal.
     #[default]
     Data,
-    /// The data is made durable.
+    /// Makes the data durable.
     Flush,
-    /// The record that ends the transaction, durable itself.
+    /// The record that ends the transaction; a durable write.
     Commit,
 }
 
-/// A request that was decided on.
+/// A planned request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planned {
     pub(super) unit: u64,
@@ -39,7 +39,7 @@ impl Planned {
         }
     }
 
-    /// Its name for people.
+    /// Its name in messages.
     pub(super) fn word(&self) -> &'static str {
         match self.operation() {
             Operation::Flush => "flush",
@@ -49,13 +49,13 @@ impl Planned {
     }
 }
 
-/// Addresses of a load, by its seed.
+/// Addresses of a load, derived from its seed.
 #[derive(Debug)]
 pub(super) struct Planner {
     random: Prng,
     /// Next unit of a sequential application.
     cursor: u64,
-    /// Requests of the transaction that were planned.
+    /// Requests of the current transaction planned so far.
     step: u32,
 }
 
@@ -69,8 +69,8 @@ impl Planner {
         }
     }
 
-    /// Returns true if the next request does not have to wait for those in flight. In a transaction
-    /// only data is in flight together.
+    /// Returns true if the next request need not wait for those in flight. In a transaction only
+    /// data requests are in flight together.
     pub(super) fn may_plan(&self, job: &Job, in_flight: usize) -> bool {
         let Some(blocks) = job.journal else {
             return true;
@@ -91,7 +91,7 @@ impl Planner {
         }
     }
 
-    /// The next request. One that is verified never meets another in flight on the same unit.
+    /// Plans the next request. A verified request never overlaps one in flight.
     pub(super) fn plan(&mut self, begins: Time, job: &Job, written: Option<&Written>) -> Planned {
         let span = &job.span;
         let role = self.next_role(job);
@@ -103,7 +103,7 @@ impl Planner {
             }
         };
         let mut unit = match job.access {
-            // It names no place.
+            // A Flush has no address.
             _ if role == Role::Flush => span.start,
             Access::Random => span.start + self.random.below(span.end - span.start),
             Access::Sequential => {
@@ -113,7 +113,7 @@ impl Planner {
             }
         };
         if let (Some(written), true) = (written, role != Role::Flush) {
-            // There are more units than requests, so this ends.
+            // Terminates, because there are more units than requests.
             while written.is_busy(unit - span.start) {
                 unit = after(unit);
             }

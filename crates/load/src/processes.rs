@@ -1,9 +1,9 @@
-//! Every app of a load in a process of its own.
+//! Every app of a load in its own process.
 //!
-//! The leader starts this program once for each app, with its own command line and the number of
-//! the app. A follower says `ready` on its output when its threads could start, is told a start on
-//! its input (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints
-//! its report. A follower stops when its input ends: none outlives its leader.
+//! The leader starts this program once per app, with its own command line and the number of the
+//! app. A follower prints `ready` when its threads can start, reads the start time from its input
+//! (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints its report.
+//! A follower stops when its input ends, so none outlives its leader.
 
 use crate::{App, FollowerStart, LoadReport, Stage};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -17,26 +17,27 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The argument by which a follower knows its app.
+/// The argument that gives a follower its app.
 const FOLLOWER: &str = "--follower";
 
-/// Distance of the start from its announcement: followers look for it ten times a second.
+/// Time between the announcement of the start and the start: followers poll for it ten times a
+/// second.
 const START_AHEAD: Nanos = Nanos::from_millis(300);
 
-/// Interval at which the leader looks at its flag and shows progress.
+/// Interval at which the leader checks its stop flag and shows progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Bytes that are kept of what a follower says on stderr.
+/// Most bytes kept of a follower's stderr.
 const STDERR_BYTES_MAX: u64 = 64 << 10;
 
-/// Leads: starts a process for each app, and all loads together. `stop` ends them early with what
-/// was measured until then.
+/// Starts a process for each app, and all loads together. `stop` ends them early; the results until
+/// then are kept.
 ///
-/// `warmup` and `measured` are the spans of the load; `progress` is told its stage and the time
-/// since its start, and `warn` what followers with a report say besides.
+/// `warmup` and `measured` are the spans of the load. `progress` receives its stage and the time
+/// since its start; `warn` receives the stderr output of followers that delivered a report.
 ///
 /// # Errors
-/// A process that did not come to its report, with what it said.
+/// A process without a report, with its output.
 pub fn lead(
     apps: &[App],
     [warmup, measured]: [Duration; 2],
@@ -60,7 +61,7 @@ pub fn lead(
 
 enum Event {
     Ready,
-    /// All that a follower said on its output after `ready`.
+    /// A follower's complete output after `ready`.
     Ended(usize, String),
 }
 
@@ -68,7 +69,7 @@ enum Event {
 struct Follower {
     app: String,
     process: Child,
-    /// Ends the load when it is dropped.
+    /// Closing it ends the load.
     stdin: Option<ChildStdin>,
     stderr: Option<JoinHandle<String>>,
 }
@@ -99,7 +100,7 @@ impl Follower {
         threads().spawn(listen).context("cannot start a thread")?;
         let read = move || {
             let mut text = Vec::new();
-            // What cannot be read was not said.
+            // On a read error, the text ends there.
             let _ = stderr.take(STDERR_BYTES_MAX).read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         };
@@ -108,7 +109,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Its report, once its output has ended; or why there is none.
+    /// Returns the report after the output has ended, or the reason for its absence.
     fn report(&mut self, text: &str, warn: &dyn Fn(&str)) -> Result<LoadReport> {
         self.stdin = None;
         let status = self.process.wait().context("cannot wait for a process")?;
@@ -117,7 +118,7 @@ impl Follower {
         let report = serde_json::from_str(text);
         match (status.code(), report) {
             (Some(0 | 1), Ok(report)) => {
-                // Its warnings are as good as ours.
+                // The follower's warnings are passed on.
                 warn(&said);
                 Ok(report)
             }
@@ -132,7 +133,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // One that has ended cannot be killed, which is as well.
+        // Fails only if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -141,7 +142,7 @@ impl Drop for Follower {
 fn listen(index: usize, stdout: ChildStdout, events: &Sender<Event>) {
     let mut stdout = BufReader::new(stdout);
     let mut text = String::new();
-    // An output that breaks has ended; what is missing is noticed in what came.
+    // A broken output counts as ended; parsing the text detects missing parts.
     let read = stdout.read_line(&mut text);
     if read.is_ok() && text == "ready\n" {
         text.clear();
@@ -151,7 +152,7 @@ fn listen(index: usize, stdout: ChildStdout, events: &Sender<Event>) {
     let _ = events.send(Event::Ended(index, text));
 }
 
-/// Starts all followers together when all are ready, and waits for their reports.
+/// Starts all followers together once all are ready, and waits for their reports.
 fn gather(
     followers: &mut [Follower],
     inbox: &Receiver<Event>,
@@ -169,7 +170,7 @@ fn gather(
                 if ready == followers.len() {
                     let start = monotonic() + START_AHEAD;
                     for stdin in followers.iter_mut().filter_map(|f| f.stdin.as_mut()) {
-                        // One that has ended does not hear it; its report tells why.
+                        // Fails if the follower has ended; its report contains the reason.
                         let _ = writeln!(stdin, "start {}", start.0);
                     }
                     started = Some(Instant::now() + START_AHEAD.into());
@@ -180,7 +181,7 @@ fn gather(
                 match followers[index].report(&text, warn) {
                     Ok(report) => reports[index] = Some(report),
                     Err(error) => {
-                        // The others cannot make up for it.
+                        // The other followers cannot replace its result.
                         failure = failure.or(Some(error));
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -205,9 +206,9 @@ fn gather(
     Ok(reports.into_iter().flatten().collect())
 }
 
-/// Follows: loads the app of this number by `load`, from the start that the leader names.
+/// Runs as a follower: runs the app of this number by `load`, from the leader's start time.
 ///
-/// `print` prints to the leader, which reads the report there, too.
+/// `print` writes to the leader, which also reads the report from there.
 ///
 /// # Errors
 /// As a load within one process.

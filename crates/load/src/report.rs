@@ -9,28 +9,28 @@ use base::Latencies;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The whole of `bench --json`.
+/// The complete output of `bench --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// The apps in the order they were given.
     pub apps: Vec<AppReport>,
-    /// Work of the switchboard of each process, where the applications used one.
+    /// Counters of each process's switchboard, if the apps used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub switch: Vec<SwitchReport>,
-    /// Work of the I/O path of each process, where the applications used one.
+    /// Counters of each process's I/O path, if the apps used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub path: Vec<PathReport>,
-    /// Work of the cache, where the applications used one.
+    /// Counters of the cache, if the apps used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub cache: Vec<CacheReport>,
     /// Machine on which it was measured.
     pub machine: Machine,
-    /// The load was ended early: everything covers less time than was asked for.
+    /// The load ended early, so everything covers less than the requested time.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub interrupted: bool,
 }
 
-/// Result of one application between warm-up and end.
+/// Result of one app between warm-up and end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AppReport {
     /// The app's name.
@@ -39,29 +39,29 @@ pub struct AppReport {
     pub iops: f64,
     /// Bytes read and written per second.
     pub bytes_per_second: f64,
-    /// Requests that failed, brought wrong data or had no answer, warm-up included.
+    /// Requests that failed, returned wrong data or had no completion, including the warm-up.
     pub errors: u64,
-    /// Those of the errors that were given up at the end, when no request of their thread had been
-    /// answered for a minute, or for five seconds after the load was stopped.
+    /// The part of the errors that was abandoned at the end, when no request of the thread had
+    /// completed for a minute, or for five seconds after the load was stopped.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unanswered: u64,
-    /// Time from a request's (intended) start to its completion, also of those that were under way
-    /// at the end.
+    /// Time from a request's (intended) start to its completion, including requests in flight at
+    /// the end.
     pub latency_us: Latency,
-    /// Latency less the time that the device itself took, where the device knows that and the
-    /// requests of all apps are of one size and one mix.
+    /// Latency less the device's own time, if the device reports that and all apps have the same
+    /// request size and read share.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub software_us: Option<SoftwareTime>,
     /// CPU seconds of the app's threads, user and system.
     pub cpu_seconds: f64,
-    /// The priority of the app's `Latency` threads: "nice" (−20) or "unprivileged", the least that
-    /// one of them got.
+    /// Priority of the app's `Latency` threads: "nice" (−20) or "unprivileged"; the lowest of all
+    /// its threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privilege: Option<String>,
-    /// The rate that was asked for, in requests per second.
+    /// The requested rate, in requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intended_iops: Option<u64>,
-    /// Reads with data that was compared with what had been written; with verification only.
+    /// Reads whose data was verified; with verification only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<u64>,
     /// The first error.
@@ -77,14 +77,14 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Time that a request spends in software, in microseconds: latency less the mean time that the
-/// device took for a request of any app; 0 where that is more.
+/// Time of a request in software, in microseconds: latency less the device's mean time per request
+/// of any app; 0 if the latter is larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SoftwareTime {
     /// Mean latency less the device's mean time.
     pub avg: f64,
-    /// Median latency less the device's mean time: the median of the time in software where the
-    /// device takes equally long for each request.
+    /// Median latency less the device's mean time: the median of the time in software if the device
+    /// takes equally long for each request.
     pub p50: f64,
 }
 
@@ -106,7 +106,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Returns the summary of latencies; zeroes of none.
+    /// Returns the summary of latencies; zeroes if there are none.
     #[must_use]
     pub fn of(latencies: &Latencies) -> Self {
         let at = |quantile| latencies.quantile_us(quantile);
@@ -122,7 +122,7 @@ impl Latency {
 }
 
 impl LoadReport {
-    /// A report of these apps alone, on this machine.
+    /// A report of only these apps, on this machine.
     pub(super) fn of(apps: Vec<AppReport>) -> Self {
         Self {
             apps,
@@ -134,7 +134,7 @@ impl LoadReport {
         }
     }
 
-    /// One report of those of several processes of this machine, in their order.
+    /// Merges the reports of several processes of this machine, in their order.
     #[must_use]
     pub fn merged(reports: Vec<Self>) -> Self {
         let mut merged = Self::of(Vec::new());
@@ -148,15 +148,15 @@ impl LoadReport {
         merged
     }
 
-    /// Requests of all apps that failed, brought wrong data or had no answer, and pages that the cache
-    /// lost.
+    /// Sum over all apps of requests that failed, returned wrong data or had no completion, plus
+    /// the pages that the cache lost.
     #[must_use]
     pub fn errors(&self) -> u64 {
         let lost: u64 = self.cache.iter().map(|cache| u64::from(cache.lost)).sum();
         self.apps.iter().map(|app| app.errors).sum::<u64>() + lost
     }
 
-    /// Adds the time that requests spent in software, where a device took `device_us` for one.
+    /// Adds the time that requests spent in software, given the device's mean time `device_us`.
     pub(super) fn split_latency(&mut self, device_us: f64) {
         for app in &mut self.apps {
             let of = |latency: f64| (latency - device_us).max(0.0);
@@ -167,7 +167,7 @@ impl LoadReport {
         }
     }
 
-    /// Returns what a reader of the numbers must know, in sentences.
+    /// Returns notes that a reader of the numbers needs, one sentence each.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

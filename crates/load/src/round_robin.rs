@@ -1,9 +1,9 @@
-//! A device that is reached by many hosts: its requests go by each of them in turn.
+//! A device that is reached by many hosts: its requests go to each of them in turn.
 //!
-//! It stands for one device that is open once for each host, on connections of that host's own, so
-//! that one thread loads a target as thousands of clients would. A channel is only looked at when
-//! something happened to it or is due, and all of them ten times a second: what a thread does
-//! follows its requests, not its connections. A host connects with its first request.
+//! It opens the same device once per host, on that host's own connections, so that one thread loads
+//! a target like thousands of clients. A channel is only polled after an event or at its deadline,
+//! and all channels ten times a second. The cost of a turn therefore depends on the thread's
+//! requests, not on its connections. A host connects with its first request.
 
 use base::{Nanos, Time};
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
@@ -12,11 +12,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// Interval at which all channels are looked at: those without requests keep their connections
-/// meanwhile, and what becomes of a connection is not told to them alone.
+/// Interval at which all channels are polled. Channels without requests keep their connections
+/// alive then, and learn of changes of a connection without an event of their own.
 const LOOK: Nanos = Nanos::from_millis(100);
 
-/// See the module's words.
+/// A device that is reached by many hosts. See the module.
 #[derive(Debug)]
 pub struct RoundRobin {
     devices: Vec<Arc<dyn Device>>,
@@ -26,7 +26,7 @@ impl RoundRobin {
     /// The devices are the same storage, and there is at least one.
     ///
     /// # Panics
-    /// When there is none.
+    /// If `devices` is empty.
     #[must_use]
     pub fn over(devices: Vec<Arc<dyn Device>>) -> Self {
         assert!(!devices.is_empty(), "requests must go somewhere");
@@ -41,7 +41,7 @@ impl Device for RoundRobin {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // Its channels take none.
+            // Its channels take no extents.
             extents_max: 0,
             ..self.devices[0].capabilities()
         }
@@ -74,23 +74,22 @@ impl Device for RoundRobin {
 #[derive(Debug)]
 struct Member {
     channel: Box<dyn Channel>,
-    /// It is among those that something happened to.
+    /// The member is in the list of members with events.
     listed: bool,
-    /// Time at which it is looked at, by the earliest of its entries.
+    /// Time of its next poll, from the earliest of its entries.
     due: Time,
-    /// It has had a request.
+    /// The member has had a request.
     used: bool,
 }
 
 #[derive(Debug)]
 struct RoundRobinChannel {
     members: Vec<Member>,
-    /// Members that something happened to since the last turn: they may have to send, and may
-    /// have finished something.
+    /// Members with events since the last turn: they may have requests to send or completions.
     touched: Vec<usize>,
-    /// The touched one that is asked next for what it finished.
+    /// Index of the touched member whose completions are taken next.
     reaping: usize,
-    /// Time at which members without events are looked at, or earlier when they want it.
+    /// Times at which members without events are polled: the poll interval, or an earlier deadline.
     due: BinaryHeap<Reverse<(Time, usize)>>,
     next: usize,
     /// Owner of each operation namespace, by its number; `None` until an owner registers.
@@ -117,14 +116,14 @@ impl RoundRobinChannel {
         Some(owner)
     }
 
-    /// Something happened to a member, or is due.
+    /// Notes an event or a deadline of a member.
     fn touch(&mut self, index: usize) {
         if !std::mem::replace(&mut self.members[index].listed, true) {
             self.touched.push(index);
         }
     }
 
-    /// All that happened was seen to: from now on the members' own deadlines count.
+    /// Ends a turn in which all events were handled: from now on the members' own deadlines count.
     fn settle(&mut self) {
         for index in self.touched.drain(..) {
             let member = &mut self.members[index];
@@ -140,7 +139,7 @@ impl RoundRobinChannel {
 
 impl Channel for RoundRobinChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        // A host that has no room does not hold up the others.
+        // A host without room does not delay the other hosts.
         for _ in 0..self.members.len() {
             let index = self.next;
             self.next = (index + 1) % self.members.len();
@@ -257,7 +256,7 @@ mod tests {
     use std::time::Duration;
     use testing::device::TestDevice;
 
-    /// A channel of memory that counts its requests, and ends them on the turn after.
+    /// A channel in memory that counts its requests, and completes them on the next turn.
     #[derive(Debug)]
     struct CountedChannel {
         ram: Box<dyn Channel>,
@@ -267,7 +266,7 @@ mod tests {
 
     impl Channel for CountedChannel {
         fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
-            // One at a time, as a host with a shallow queue.
+            // One request at a time, like a host with a shallow queue.
             if !self.done.is_empty() {
                 return Submit::Busy(request);
             }
@@ -335,8 +334,8 @@ mod tests {
         let all: Vec<_> = counts().collect();
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
         assert!(*least > 10 && most - least <= most / 10, "{all:?}");
-        // A request a second: in so short a time only the tries before the start, of three
-        // connections of each host, and the first.
+        // One request per second. In this short time there are only the requests that check the
+        // three connections of each host before the start, and the first request.
         options.prefill = false;
         options.verify = false;
         measure(load("a:rw=randread,rate=1,queues=3"), &options);

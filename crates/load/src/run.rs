@@ -1,4 +1,4 @@
-//! Starts the threads of a load together, and gathers what they measured.
+//! Starts the threads of a load together, and collects their measurements.
 
 use super::app::App;
 use super::job::{Common, Job, plan};
@@ -24,43 +24,43 @@ use switch::{Knobs, Path, PathRules};
 base::with_defaults! {
     /// Options of a load.
     ///
-    /// By default: ten seconds after one of warm-up, by the devices' own way, with nothing beside.
+    /// Defaults: 10 s after 1 s of warm-up, on the devices' own I/O path, without cache.
     #[derive(Clone, Debug)]
     pub struct LoadOptions {
-        /// Runs before anything is measured.
+        /// Warm-up before the measured time.
         pub warmup: Duration = Duration::from_secs(1),
-        /// Is measured, by all threads at the same time.
+        /// Measured time, the same for all threads.
         pub measured: Duration = Duration::from_secs(10),
-        /// Fixes offsets, mixes and content.
+        /// Seed of offsets, mixes and content.
         pub seed: u64 = 1,
-        /// Gives each thread a part of the device, derives the content of every block from its
-        /// address and the write's number, and compares what is read with what was written.
+        /// Gives each thread its own part of the device, derives the content of every block from
+        /// its address and the number of the write, and compares data read with data written.
         pub verify: bool = false,
         /// Writes the whole device once before the start.
         pub prefill: bool = false,
-        /// Knobs of idle threads' polling, and of the priority of those with `Latency` work. A remote
-        /// device has its own copy for everything else, from the options of its controller.
+        /// Knobs for polling by idle threads and for the priority of `Latency` threads. A remote
+        /// device has its own copy of all other knobs, from the options of its controller.
         pub knobs: Knobs = Knobs::default(),
-        /// The devices are behind a switchboard with threads that share the apps' processors: no app
-        /// may poll for what these answer.
+        /// The devices are behind a switchboard whose threads share the apps' processors, so no app
+        /// may poll for their completions.
         pub switched: bool = false,
-        /// The I/O path that all apps share, with its parameters; the devices' own way without one.
-        /// Threads that wait for another one's work sleep.
+        /// The I/O path that all apps share, with its parameters; `None` for the devices' own path.
+        /// A thread that waits for another thread's work sleeps.
         pub path: Option<(Path, PathRules)> = None,
-        /// The cache that all apps share, above the path; none without it.
+        /// The cache that all apps share, above the path; `None` for no cache.
         pub cache: Option<CacheOptions> = None,
-        /// Hosts among which a device divides its requests, with connections of their own
-        /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the
-        /// start.
+        /// Hosts among which a device divides its requests, each with its own connections
+        /// ([`RunSummary`](super::RunSummary)); 1 for any other device. Each connection is checked
+        /// before the start.
         pub hosts: u32 = 1,
-        /// Moments of the measured time, counted from its start, at which progress is
-        /// reported besides, within a millisecond or so.
+        /// Additional times of progress reports, from the start of the measured time; accurate to
+        /// about a millisecond.
         pub moments: Vec<Duration> = Vec::new(),
     }
 }
 
 impl LoadOptions {
-    /// Behaviour of idle threads.
+    /// Poll policy of idle threads.
     pub(super) fn poll(&self) -> PollPolicy {
         match self.knobs.polling {
             _ if self.path.is_some() || self.switched && self.cache.is_some() => PollPolicy::Never,
@@ -71,32 +71,32 @@ impl LoadOptions {
     }
 }
 
-/// An app, and the device that it loads.
+/// An app and its device.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Application.
+    /// The app.
     pub app: App,
-    /// Device.
+    /// Its device.
     pub device: Arc<dyn Device>,
 }
 
 /// Progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadProgress {
-    /// Present stage.
+    /// Current stage.
     pub stage: Stage,
-    /// Since the start of the warm-up.
+    /// Time since the start of the warm-up.
     pub elapsed: Duration,
-    /// Requests completed so far, by all threads, since they began.
+    /// Requests completed by all threads since their start.
     pub requests: u64,
 }
 
 /// Stage of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Devices are opened, and written once if that was asked for.
+    /// Devices are opened, and written once if requested.
     Preparing,
-    /// The load runs, and is not measured yet.
+    /// The load runs, but is not measured yet.
     WarmingUp,
     /// The load is measured.
     Measuring,
@@ -105,7 +105,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage of a load that is to begin, or began, at `start`, and the time since then.
+    /// Returns the stage of a load that begins or began at `start`, and the time since then.
     pub(super) fn at(
         start: Option<Instant>,
         warmup: Duration,
@@ -139,22 +139,21 @@ enum Event {
     Ended(usize, Result<Measured>),
 }
 
-/// Interval at which progress is reported, and `stop` is looked at.
+/// Interval at which progress is reported and `stop` is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Distance of the start from its announcement, so that every thread has heard of it.
+/// Time between the announcement of the start and the start, so that every thread has received it.
 const START_AHEAD: Nanos = Nanos::from_millis(2);
 
 /// Start of a load together with those of other processes.
 pub struct FollowerStart {
-    /// Threads of the apps that come before these.
+    /// Number of threads of the preceding apps.
     pub threads_before: u32,
-    /// Threads of all apps.
+    /// Number of threads of all apps.
     pub threads: u32,
-    /// Called when the load could start; returns false when the leader is gone, and the load
-    /// stops.
+    /// Called when the load can start. Returns false if the leader has ended; the load then stops.
     pub ready: Box<dyn FnOnce() -> bool>,
-    /// Brings the time of the start, of [`monotonic`]; without one, the load stops.
+    /// Receives the start time, of [`monotonic`]; if the sender is dropped, the load stops.
     pub start: Receiver<Time>,
 }
 
@@ -167,11 +166,11 @@ impl std::fmt::Debug for FollowerStart {
     }
 }
 
-/// Runs `loads` together. `stop` ends them early with what was measured until then.
+/// Runs `loads` together. `stop` ends them early; the results until then are kept.
 ///
 /// # Errors
-/// An app that does not fit its device; a thread that could not be pinned or set up; a device
-/// that could not be opened or read. Requests that fail later are counted, not returned.
+/// An app does not fit its device; a thread cannot be pinned or set up; a device cannot be opened
+/// or read. Requests that fail later are counted, not returned.
 pub fn run(
     loads: &[Load],
     options: &LoadOptions,
@@ -181,7 +180,7 @@ pub fn run(
     run_led(loads, options, None, stop, progress)
 }
 
-/// The same; with `led` as a part of a load that runs in several processes.
+/// The same; with `led`, as a part of a load that runs in several processes.
 ///
 /// # Errors
 /// As [`run`].
@@ -238,13 +237,13 @@ pub fn run_led(
     })
 }
 
-/// Every thread's job, with the number of its load.
+/// Returns every thread's job, with the number of its load.
 pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
     let threads = loads.iter().map(|load| load.app.count).sum();
     plan_part(loads, options, 0, threads)
 }
 
-/// The same where these are some of `threads` threads, and `first` come before them.
+/// The same if these are a part of `threads` threads, and `first` threads precede them.
 fn plan_part(
     loads: &[Load],
     options: &LoadOptions,
@@ -296,7 +295,7 @@ fn plan_part(
     Ok(jobs)
 }
 
-/// A thread of the load, from start to end.
+/// Body of a thread of the load.
 fn run_thread(
     thread: usize,
     load: &Load,
@@ -326,8 +325,8 @@ fn run_thread(
     Ok(measured)
 }
 
-/// Gives the calling thread the priority that the knobs ask for, if it has work that may not wait.
-/// Returns the priority that it has, or `None` for other work.
+/// Sets the calling thread's priority by the knobs, if its work is `Latency`. Returns the priority
+/// that it has, or `None` for other work.
 fn raise(app: &App, options: &LoadOptions) -> Option<Privilege> {
     if app.class.is_none_or(|class| class.properties().may_wait) {
         return None;
@@ -380,7 +379,7 @@ struct Conductor<'a> {
     started: Option<Instant>,
     told_to_stop: bool,
     led: Option<FollowerStart>,
-    /// Brings the start, once all threads are ready.
+    /// Receives the start time, once all threads are ready.
     start: Option<Receiver<Time>>,
 }
 
@@ -432,7 +431,7 @@ impl<'a> Conductor<'a> {
             .collect()
     }
 
-    /// Returns the time for which no report is due.
+    /// Returns the time until the next report.
     fn next_look(&self) -> Duration {
         let Some(started) = self.started else {
             return LOOK;
@@ -449,7 +448,7 @@ impl<'a> Conductor<'a> {
         match event {
             Event::Opened(thread, mailbox) => {
                 if self.told_to_stop {
-                    // A mailbox that is full of nothing has room.
+                    // Cannot fail: the mailbox has room.
                     let _ = mailbox.send(Message::Stop);
                 }
                 self.mailboxes[thread] = Some(mailbox);
@@ -470,7 +469,7 @@ impl<'a> Conductor<'a> {
                 }
             }
             Event::Ended(thread, result) => {
-                // The others cannot make up for a thread that is missing.
+                // The other threads cannot replace the result of a missing one.
                 if result.is_err() && !self.told_to_stop {
                     self.stop();
                 }
@@ -482,12 +481,12 @@ impl<'a> Conductor<'a> {
     }
 
     fn begin(&mut self, start: Time) {
-        // The start of a load with a leader lies ahead.
+        // The start time of a leader lies in the future.
         self.started = Some(Instant::now() + start.since(monotonic()).into());
         self.tell(Message::Start(start));
     }
 
-    /// Begins when the leader has said so.
+    /// Begins once the leader has sent the start time.
     fn look_for_start(&mut self) {
         let Some(start) = &self.start else { return };
         match start.try_recv() {
@@ -506,7 +505,7 @@ impl<'a> Conductor<'a> {
 
     fn tell(&self, message: Message) {
         for mailbox in self.mailboxes.iter().flatten() {
-            // Two messages at most are ever sent, and a mailbox has room for many.
+            // At most two messages are ever sent, and a mailbox has room for more.
             let _ = mailbox.send(message);
         }
     }

@@ -1,20 +1,20 @@
-//! Summary of several runs of the same thing.
+//! Summary of repeated runs.
 
 use serde::Serialize;
 
-/// Median, smallest and largest of several runs.
+/// Median, minimum and maximum of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
     /// Median of the runs.
     pub median: f64,
-    /// Smallest of the runs.
+    /// Minimum of the runs.
     pub min: f64,
-    /// Largest of the runs.
+    /// Maximum of the runs.
     pub max: f64,
 }
 
 impl RunSummary {
-    /// Of at least one run; `None` of none.
+    /// The summary of `runs`; `None` if there are none.
     #[must_use]
     pub fn of(runs: &[f64]) -> Option<Self> {
         let mut sorted = runs.to_vec();

@@ -1,4 +1,4 @@
-//! Work of the host's side of the switch during a load: in `bench --json`, and in a few words.
+//! Counters of the host's side of the switch during a load: in `bench --json`, and as text.
 
 use host::Switchboard;
 use serde::{Deserialize, Serialize};
@@ -6,30 +6,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use switch::doorbell::Reason;
 
-/// Work of the switchboard of one process since its start, warm-up included.
+/// Counters of one process's switchboard since its start, including the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwitchReport {
     /// By core.
     pub cores: Vec<CoreSwitchReport>,
     /// Threads that application steering moved, by class.
     pub moved_threads: BTreeMap<String, u64>,
-    /// Knobs that were turned while the load was measured, in that order.
+    /// Knobs that were changed while the load was measured, in order of time.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub turned: Vec<Turned>,
 }
 
-/// A knob that was turned during a load.
+/// A knob change during a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turned {
     /// Time of the change, in seconds of the measured time.
     pub at_seconds: f64,
     /// The knob's name.
     pub knob: String,
-    /// Its value from then on.
+    /// Its new value.
     pub value: String,
 }
 
-/// Work of the switchboard on one core.
+/// Counters of the switchboard on one core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreSwitchReport {
     /// The core's number.
@@ -37,52 +37,53 @@ pub struct CoreSwitchReport {
     /// The priority of its thread: "nice" (−20) or "unprivileged".
     #[serde(default)]
     pub privilege: String,
-    /// The reason for which it is not nice although that was requested, and the remedy.
+    /// Why the thread is not "nice" although that was requested, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub privilege_refused: Option<String>,
-    /// Latency requests that their threads sent themselves, beside those of the ingress.
+    /// Latency requests that their threads sent themselves, in addition to those of the ingress
+    /// queue.
     #[serde(default)]
     pub direct: u64,
-    /// Requests that left by another core.
+    /// Requests that left through another core.
     pub steered: u64,
-    /// Requests that stayed.
+    /// Requests that left through their own core.
     pub stayed: u64,
-    /// Requests that stayed because every other core was overloaded, too.
+    /// The part of these that stayed because every other core was overloaded as well.
     pub nowhere: u64,
-    /// Times that an application was notified of completions.
+    /// Notifications of completions to an app.
     #[serde(default)]
     pub told: u64,
-    /// Completions that it was notified of then.
+    /// Completions in these notifications.
     #[serde(default)]
     pub told_of: u64,
-    /// Times that a latency request came while these were sparse.
+    /// Latency requests that arrived while latency activity was sparse.
     #[serde(default)]
     pub sparse_arrivals: u64,
     /// By class.
     pub classes: BTreeMap<String, ClassSwitchReport>,
 }
 
-/// Work of the switchboard on one core for one class.
+/// Counters of the switchboard on one core for one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassSwitchReport {
-    /// Requests taken from the ingress.
+    /// Requests taken from the ingress queue.
     pub requests: u64,
     /// Their bytes of data.
     pub bytes: u64,
-    /// Moving average of the bytes outstanding, at the end.
+    /// Moving average of outstanding bytes, at the end.
     pub load_bytes: u64,
-    /// Caravans that left, by why the doorbell rang; only reasons that occurred.
+    /// Caravans by the reason why the doorbell rang; only reasons that occurred.
     pub rings: BTreeMap<String, u64>,
     /// Caravans by size: of 1 request, 2 to 3, 4 to 7, and so on.
     pub sizes: Vec<u64>,
     /// Requests in all caravans.
     pub sent_requests: u64,
-    /// The bytes that were handed to TCP with them: capsules, data and digests.
+    /// Bytes passed to TCP with them: capsules, data and digests.
     pub sent_bytes: u64,
 }
 
 impl SwitchReport {
-    /// Returns the work of this switchboard so far.
+    /// Returns the counters of this switchboard so far.
     #[must_use]
     pub fn of(board: &Switchboard) -> Self {
         let counters = board.counters();

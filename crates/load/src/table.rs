@@ -1,8 +1,8 @@
-//! Tables for people.
+//! Tables as text.
 
 use std::iter;
 
-/// Lines up the columns of a table under its header; the first `left` ones to the left.
+/// Aligns the columns of a table under its header; the first `left` columns to the left.
 #[must_use]
 pub fn aligned(
     header: &[&str],

@@ -1,4 +1,4 @@
-//! Loads on devices in memory: good ones, and ones that lie, fail or have no room.
+//! Loads on devices in memory: working devices, and devices that lose data, fail or have no room.
 
 use super::*;
 use block::device::{Flash, Ram};
@@ -36,9 +36,9 @@ fn run_quietly(loads: &[Load], options: &LoadOptions) -> anyhow::Result<LoadRepo
     run(loads, options, &AtomicBool::new(false), &mut |_| {})
 }
 
-/// The first run in which the first app did what is looked for, each twice as long as the one before:
-/// a machine may keep the threads waiting until the end of a short one. The last one has 20 s and
-/// more.
+/// Returns the first run in which the first app meets the condition. Each run is twice as long as
+/// the previous one, because a machine may delay the threads past the end of a short run. The last
+/// run has 20 s or more.
 fn until(
     options: &LoadOptions,
     run: impl Fn(&LoadOptions) -> LoadReport,
@@ -68,19 +68,19 @@ fn run_counting(load: &Load, options: &LoadOptions) -> LoadReport {
     run_until(load, options, |app| app.iops > 0.0)
 }
 
-/// How a device in memory misbehaves, every so many requests.
+/// Faults of a device in memory, each at every N-th request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quirk {
-    /// Writes are acknowledged and forgotten.
+    /// Acknowledges writes without storing them.
     LosesWrites,
-    /// Reads come from the unit behind the one asked for.
+    /// Returns the unit after the requested one.
     ReadsElsewhere,
     Fails(BlockError),
-    /// Two requests at a time and no more; they complete on the turn after.
+    /// Takes two requests at a time; they complete on the next turn.
     HasLittleRoom,
-    /// The answer takes [`LATE`].
+    /// Completes after [`LATE`].
     IsLate,
-    /// The answer to a read comes no sooner than the channel is closed.
+    /// Completes a read only when the channel is closed.
     IsLost,
 }
 
@@ -206,7 +206,7 @@ fn every_pattern_runs_and_verifies_on_a_good_device() {
             assert_eq!(app.errors, 0, "{pattern}: {:?}", app.first_error);
             assert!(app.latency_us.p50 <= app.latency_us.max);
             assert!((app.bytes_per_second - app.iops * 8192.0).abs() < 1.0);
-            // Everything was written by the prefill at least, and is read back at the end.
+            // Everything was written at least by the prefill, and is read back at the end.
             assert_eq!(app.verified.is_some_and(|verified| verified >= 512), verify);
         }
     }
@@ -255,7 +255,7 @@ fn failures_are_counted_and_a_device_that_is_gone_ends_the_app() {
 
 #[test]
 fn threads_that_never_poll_begin_all_the_same() {
-    // Regression: the first turn slept before anything had been asked that could end the sleep.
+    // Regression: the first turn slept before any request whose completion could end the sleep.
     let options = LoadOptions {
         knobs: Knobs {
             polling: Polling::Never,
@@ -293,8 +293,8 @@ fn an_open_loop_never_issues_ahead_of_its_schedule() {
     };
     let app = "a:rw=randread,depth=4,count=2,rate=1000";
     let report = run_counting(&load(app, ram()), &options);
-    // 1,000 a second, what was due when a thread came late, and the first of each. A closed loop
-    // would do a million.
+    // 1,000 per second, plus requests that were due when a thread was late, plus the first of each
+    // thread. A closed loop would do a million.
     let rate = report.apps[0].iops;
     assert!(rate <= 12_500.0, "{rate}");
     assert_eq!(report.apps[0].intended_iops, Some(1000));
@@ -304,7 +304,7 @@ fn an_open_loop_never_issues_ahead_of_its_schedule() {
 fn a_request_that_is_under_way_at_the_end_has_a_latency() {
     let options = LoadOptions {
         warmup: Duration::ZERO,
-        // Several runs are over before the late answer, on a machine that keeps threads waiting.
+        // Several runs end before the late completion, on a machine that delays threads.
         measured: Duration::from_millis(20),
         ..options()
     };
@@ -314,7 +314,7 @@ fn a_request_that_is_under_way_at_the_end_has_a_latency() {
         let report = run_until(&late, &options, |app| app.latency_us.max > 0.0);
         let app = &report.apps[0];
         assert!(app.latency_us.max >= LATE.0 as f64 / 1e3, "{report}");
-        // Only what is done within the measured time is part of the rate.
+        // Only requests completed within the measured time are part of the rate.
         assert!(app.iops.abs() < f64::EPSILON, "{report}");
     }
 }
@@ -329,14 +329,14 @@ fn assert_unanswered(report: &LoadReport) {
     assert!(is_said, "{notes:?}");
 }
 
-/// A load on a target that was gone never ended, and had no result.
+/// Regression: a load on a target that had gone away never ended, and had no result.
 #[test]
 fn requests_without_an_answer_are_given_up_and_counted() {
     let verifying = LoadOptions {
         verify: true,
         ..options()
     };
-    // Reads of the load, and those that compare what was written.
+    // Reads of the load, and reads that verify written data.
     for (app, options) in [
         ("a:rw=randread,depth=3", options()),
         ("a:rw=write", verifying),
@@ -347,7 +347,7 @@ fn requests_without_an_answer_are_given_up_and_counted() {
     }
 }
 
-/// It went on also when it was stopped.
+/// Regression: the load also continued after it was stopped.
 #[test]
 fn a_load_that_is_stopped_gives_up_requests_without_an_answer() {
     let options = LoadOptions {
@@ -355,7 +355,7 @@ fn a_load_that_is_stopped_gives_up_requests_without_an_answer() {
         ..options()
     };
     let loads = [load("a:rw=randread,depth=3", quirky(Quirk::IsLost, 1))];
-    // Later where the machine kept the thread waiting until then.
+    // Later if the machine delayed the thread until then.
     let stopped_at = |look: u32| {
         let stop = AtomicBool::new(false);
         let mut looks = 0;
@@ -425,7 +425,7 @@ fn the_report_has_the_documented_fields() {
     assert!(table.contains("IOPS") && table.contains("p99.9"));
 }
 
-/// Loads a local device by way of [`bench`].
+/// Loads a local device by [`bench`].
 fn run_cached(app: &str, device: Arc<dyn Device>, options: &LoadOptions) -> LoadReport {
     run_layered(&[app], device, options)
 }
@@ -456,7 +456,7 @@ fn apps_share_a_cache_and_the_report_counts_what_it_did() {
                 path,
                 verify,
                 prefill: true,
-                // Progress, by which counters are read, comes every 100 ms.
+                // Progress reports, which read the counters, come every 100 ms.
                 measured: Duration::from_millis(400),
                 ..options()
             };
@@ -498,8 +498,8 @@ fn time_in_software_is_told_where_the_mean_of_the_device_is_that_of_each_app() {
         of_device(apps, Arc::new(device), measured)
     };
     let small = "a:rw=randread";
-    // Progress, by which counters are read, comes every 100 ms, and later on a machine that is busy:
-    // a longer run has it all the same.
+    // Progress reports, which read the counters, come every 100 ms, and later on a busy machine: a
+    // longer run contains them anyway.
     let times = || {
         [300, 1_000, 5_000, 20_000]
             .map(Duration::from_millis)
@@ -524,7 +524,7 @@ fn pages_that_a_cache_cannot_write_are_lost_and_said() {
         ..options()
     };
     let quirk = Quirk::Fails(BlockError::WriteFailure);
-    // The first request is the probe, a read; the cache takes a few writes before one fails.
+    // The first request is the probe, a read; the cache absorbs a few writes before one fails.
     let run = |options: &LoadOptions| {
         run_cached("a:rw=randwrite,bs=4k", Arc::new(quirky(quirk, 1)), options)
     };
@@ -538,7 +538,7 @@ fn pages_that_a_cache_cannot_write_are_lost_and_said() {
     );
 }
 
-/// Waits for nothing, and notes the operations that come, with the number then in flight.
+/// A channel that completes at once, and records each operation with the number then in flight.
 #[derive(Debug)]
 struct NotingChannel {
     below: Box<dyn Channel>,

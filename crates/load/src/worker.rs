@@ -1,17 +1,13 @@
-//! One thread of the load: keeps requests in flight on one channel, and takes their time.
+//! One thread of the load: keeps requests in flight on one channel, and measures their latency.
 //!
-//! The clock is read once for each batch of completions that was found together, and once more
-//! after each request that a device completes on the spot. That reading ends the requests of the
-//! batch and begins those that take their place, so a latency counts from the moment its request
-//! could be issued, with everything that this thread does for it, and no time is lost between one
-//! request and the next. With a rate, a latency begins at the intended start, whenever the request
-//! could be issued. A request that is under way when the measured time ends is waited for, as long
-//! as answers come ([`limits::ANSWER_WAIT`]): it has a latency, and is not part of the rate. Nothing
-//! is allocated per request.
-//!
-//! The measured time is the same for all threads, whenever one has a processor: if each counted from
-//! its first turn on, threads that share processors would count at different times, each while it
-//! runs, and their rates would add up to more than all of them did.
+//! The clock is read once per batch of completions, and after each request that completes on
+//! submission. This reading ends the batch's requests and begins their successors, so a latency
+//! counts from the moment at which its request could be issued. With a rate, it counts from the
+//! intended start. Requests in flight at the end of the measured time are awaited
+//! ([`limits::ANSWER_WAIT`]): they count for latency, not for the rate. Invariant: no allocation
+//! per request. The measured time is the same for all threads, whether or not they run: if each
+//! thread counted from its own first turn, the rates of threads that share processors would add up
+//! to more than the total.
 
 mod service;
 #[cfg(test)]
@@ -33,7 +29,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tells the random numbers of starts from those of places.
+/// Seed offset that separates the random numbers of starts from those of addresses.
 const ARRIVALS: u64 = 1 << 31;
 
 /// Message to a worker.
@@ -41,25 +37,25 @@ const ARRIVALS: u64 = 1 << 31;
 pub(super) enum Message {
     /// The load begins at this time.
     Start(Time),
-    /// End early.
+    /// Ends the load early.
     Stop,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Reads one unit by each connection, so that they are known to work.
+    /// Reads one unit on each connection, to check that it works.
     Probe,
     /// Writes everything once.
     Prefill,
-    /// Waits to be told the start.
+    /// Waits for the start time.
     Ready,
     /// Runs the load.
     Run,
-    /// Waits for what is in flight.
+    /// Waits for the requests in flight.
     Drain,
     /// Reads back everything that was written.
     Sweep,
-    /// Waits for the channel to let go.
+    /// Waits until the channel can close.
     Close,
     Closed,
 }
@@ -82,10 +78,10 @@ pub(super) struct Worker {
     pool: BufferPool,
     planner: Planner,
     arrivals: Option<Arrivals>,
-    /// Decided on, but without room so far.
+    /// Planned, but without room so far.
     planned: Option<Planned>,
     blocked: bool,
-    /// The units of a prefill or sweep that are left.
+    /// The remaining units of a prefill or sweep.
     pass: Range<u64>,
     written: Option<Written>,
     now: Time,
@@ -96,18 +92,18 @@ pub(super) struct Worker {
     ended: Option<(Time, Duration)>,
     stopped: bool,
     failure: Option<BlockError>,
-    /// Time at which the thread waits no longer for what is under way at the end.
+    /// Time at which the thread stops waiting for outstanding requests at the end.
     waits_until: Time,
     measured: Measured,
     on_ready: Option<Box<dyn FnOnce()>>,
     completed: u64,
-    /// First requests that were issued.
+    /// First requests issued so far; see `Phase::Probe`.
     tried: u64,
     progress: Arc<Progress>,
 }
 
 impl Worker {
-    /// A worker on `channel`; calls `on_ready` once it could start.
+    /// A worker on `channel`; calls `on_ready` once it can start.
     pub(super) fn new(
         job: Job,
         mut channel: Box<dyn Channel>,
@@ -117,11 +113,11 @@ impl Worker {
     ) -> Result<Self> {
         let mut random = Prng::from_seed(job.seed);
         let bytes = job.unit_bytes as usize;
-        // Content that nothing below can compress or take for zeroes.
+        // Content that no layer below can compress or take for zeroes.
         let mut content = vec![0; bytes];
         let slots = (0..job.depth)
             .map(|_| {
-                // What is compared has to be looked at, which only buffers of ours can be.
+                // Verification reads the data, which is only possible in the load's own buffers.
                 let theirs = job.content.is_none().then(|| channel.memory(bytes));
                 let ours = || {
                     let buffer = pool.take(bytes)?;
@@ -171,7 +167,7 @@ impl Worker {
         })
     }
 
-    /// Measurements, after the end; or the reason why there are none.
+    /// Measurements after the end, or the error that prevented them.
     pub(super) fn into_result(mut self) -> Result<Measured> {
         if let Some(error) = self.failure {
             return Err(anyhow!("cannot read the device: {error}"));
@@ -187,7 +183,7 @@ impl Worker {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes note of the time: begins and ends measuring.
+    /// Updates the time: begins and ends measuring.
     fn advance(&mut self, now: Time) {
         self.now = now;
         if self.phase != Phase::Run {
@@ -201,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// Beginning of the measured time, once the start is known.
+    /// Begin of the measured time, once the start is known.
     fn measured_from(&self) -> Time {
         self.start + self.job.warmup
     }
@@ -211,7 +207,7 @@ impl Worker {
         self.measured_from() + self.job.measured
     }
 
-    /// Moves from phase to phase as far as possible, and issues what the phase wants.
+    /// Moves to the next phase while possible, and issues the phase's requests.
     fn step(&mut self, cx: &mut Context<'_>) {
         let mut submitted = false;
         loop {
@@ -263,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// Issues the first requests, a few at once: the way to a host that is far or busy is long.
+    /// Issues the first requests, a few at once: a distant or busy host answers slowly.
     fn try_connections(&mut self, cx: &mut Context<'_>) -> bool {
         let mut submitted = false;
         while self.tried < self.job.tries
@@ -314,7 +310,7 @@ impl Worker {
         self.waits_until = self.now + wait;
     }
 
-    /// Ends the load. What is under way is waited for no longer than after a load that was stopped.
+    /// Ends the load. Outstanding requests are awaited only for [`limits::STOPPED_ANSWER_WAIT`].
     fn stop(&mut self) {
         self.stopped = true;
         if self.waits_until < Time::NEVER {
@@ -322,14 +318,14 @@ impl Worker {
         }
     }
 
-    /// Once all is answered, waits as long as it takes: a cache still writes its pages.
+    /// Once all requests are complete, waits without limit: a cache still writes its pages.
     fn wait_for_the_channel(&mut self) {
         if self.in_flight() == 0 {
             self.waits_until = Time::NEVER;
         }
     }
 
-    /// Counts what was not answered, and ends it with the channel.
+    /// Counts the outstanding requests as errors, and closes the channel to end them.
     fn give_up(&mut self, cx: &mut Context<'_>) {
         let unanswered = self.in_flight() + usize::from(self.planned.is_some());
         for _ in 0..unanswered {
@@ -350,8 +346,8 @@ impl Worker {
         }
     }
 
-    /// Issues what depth, room and schedule allow. At most a depth's worth a turn, or a device
-    /// that completes on the spot would keep the turn from ending.
+    /// Issues requests within depth, room and schedule. At most `depth` per turn, or a device that
+    /// completes on submission would keep the turn from ending.
     fn issue_load(&mut self, cx: &mut Context<'_>) -> bool {
         let mut submitted = false;
         for _ in 0..self.slots.len() {
@@ -383,7 +379,7 @@ impl Worker {
         submitted
     }
 
-    /// Returns the time at which the next request begins: now, or as scheduled.
+    /// Returns the start of the next request: now, or as scheduled.
     fn next_begins(&self) -> Time {
         match &self.arrivals {
             None => self.now.max(self.start),
@@ -424,7 +420,7 @@ impl Worker {
         submitted
     }
 
-    /// Submits what was decided on. Whether there was room for it.
+    /// Submits the planned request. Returns false if there was no room.
     fn submit_planned(&mut self, cx: &mut Context<'_>) -> bool {
         let (Some(planned), Some(index)) = (self.planned, self.free.pop()) else {
             return false;
@@ -489,7 +485,7 @@ impl Worker {
         true
     }
 
-    /// A request is over.
+    /// Handles a completion.
     fn finish(&mut self, completion: Completion) {
         let index = u32::try_from(completion.tag).expect("a tag is a slot's number");
         let bytes = self.job.unit_bytes as usize;
@@ -527,7 +523,7 @@ impl Worker {
             Ok(compared) => self.measured.verified += u64::from(compared),
             Err((error, detail)) => return self.failed(target, error, detail),
         }
-        // A Flush moves nothing: the requests that are counted have a unit each.
+        // A Flush moves no data; each counted request is one unit.
         let counts = target.role != Role::Flush && self.began.is_some();
         if counts && matches!(self.phase, Phase::Run | Phase::Drain) {
             let latency = self.now.since(target.begins);
@@ -552,7 +548,7 @@ impl Worker {
             format!("{what} at block {lba}: {reason}")
         });
         if error == BlockError::Gone {
-            // Everything else would fail the same way, as fast as this thread can ask.
+            // Every further request would fail the same way, as fast as this thread can submit.
             self.stopped = true;
         }
     }

@@ -1,14 +1,14 @@
-//! Knowledge of a verifying thread about its part of the device: the last acknowledged write of
-//! each unit, and which units a request is under way to. Units count from the part's beginning.
+//! The expected content of a verifying thread's part of the device: the last acknowledged write of
+//! each unit, and the units with a request in flight. Units count from the part's beginning.
 
 use super::content::Content;
 use block::BlockError;
 use reactor::IoSlice;
 
-/// Knowledge of a verifying thread about its span.
+/// Expected content of a verifying thread's span.
 pub(super) struct Written {
     pub(super) content: Content,
-    /// Sequence number of each unit's last acknowledged write; 0 where it is unknown.
+    /// Sequence number of each unit's last acknowledged write; 0 if unknown.
     sequences: Vec<u32>,
     /// A bit for each unit that a request in flight uses.
     busy: Vec<u64>,
@@ -16,7 +16,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// A span of `units` units of which none was written yet; their blocks will hold `content`.
+    /// A span of `units` units, none of them written yet; their blocks will hold `content`.
     pub(super) fn new(content: Content, units: u64) -> Self {
         let units = Self::index(units);
         Self {
@@ -51,7 +51,7 @@ impl Written {
         sequence
     }
 
-    /// Takes note of a write, or compares a read. Whether anything was compared.
+    /// Records a write, or verifies a read. Returns true if anything was verified.
     pub(super) fn settle(
         &mut self,
         unit: u64,
@@ -63,7 +63,7 @@ impl Written {
     ) -> Result<bool, (BlockError, Option<String>)> {
         let known = &mut self.sequences[Self::index(unit)];
         if !read {
-            // After a failed write the unit may hold either content: it is not looked at again.
+            // After a failed write the unit may hold either content, so it is not verified again.
             *known = if result.is_ok() { sequence } else { 0 };
         }
         result.map_err(|error| (error, None))?;

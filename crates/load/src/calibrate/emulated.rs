@@ -1,4 +1,4 @@
-//! An emulated device in virtual time: the same numbers on every machine, by its seed.
+//! An emulated device in virtual time: the same seed gives the same numbers on every machine.
 
 use super::Probe;
 use crate::exponential;
@@ -8,16 +8,16 @@ use block::device::flash::{Access, Profile, Timing};
 use qos::Percentile;
 use qos::fit::{Kind, Measurement};
 
-/// Bytes of a page: what flash reads and writes at once.
+/// Bytes of a page: the unit in which flash reads and writes.
 const PAGE_BYTES: u64 = 4096;
 
-/// Time at which a load begins; a clock that begins at zero would mean a device just programmed.
+/// Time at which a load begins. A clock that begins at zero would mean a freshly programmed device.
 const BEGIN: Nanos = Nanos::from_secs(1);
 
-/// Of what is measured, as much runs before as one in so many.
+/// The warm-up is the measured span divided by this number.
 const WARM_UP_DIVISOR: u64 = 5;
 
-/// An emulated device in virtual time, with a clock of its own and no other load.
+/// An emulated device in virtual time, with its own clock and no other load.
 #[derive(Clone, Debug)]
 pub struct Emulated {
     profile: Profile,
@@ -34,7 +34,7 @@ enum Span {
 }
 
 impl Emulated {
-    /// A device of so many bytes, and `requests` of each load.
+    /// A device of `bytes` bytes; each load runs for `requests` requests.
     #[must_use]
     pub const fn new(profile: Profile, bytes: u64, requests: u64, seed: u64) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Emulated {
         }
     }
 
-    /// The same, and each load for a time.
+    /// The same; each load runs for `time`.
     #[must_use]
     pub const fn for_time(profile: Profile, bytes: u64, time: Nanos, seed: u64) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Probe for Emulated {
     }
 }
 
-/// Zero where there was no read.
+/// Percentiles of the latencies; zero if there were no reads.
 fn percentiles(mut latencies: Vec<Nanos>) -> [Nanos; Percentile::COUNT] {
     latencies.sort_unstable();
     Percentile::ALL.map(|percentile| {

@@ -1,14 +1,14 @@
-//! Calibration: loads of all kinds, raised until reads come late, and the model that they lead to.
-//! `[ReFlex §3.2.1]`
+//! Calibration: measures a device under loads of all kinds, each raised until reads are late, and
+//! fits a cost model. `[ReFlex §3.2.1]`
 //!
-//! What is this: a [`Probe`] takes a load and says what came of it: an emulated device in virtual
-//! time ([`Emulated`]), or any device by the load generator ([`OnDevice`]). [`calibrate`] chooses
-//! the loads one after the other and hands what was measured to [`qos::fit`]; [`Calibration`] is
-//! the outcome, as a table and as JSON. [`run`] does all of it for a [`Subject`]. The command line
-//! owns the device, the files, and the question of whether writing is allowed.
+//! A [`Probe`] applies a load and returns its latencies: an emulated device in virtual time
+//! ([`Emulated`]), or any device by the load generator ([`OnDevice`]). [`calibrate`] chooses the
+//! loads and passes the measurements to [`qos::fit`]. [`Calibration`] is the outcome, as a table
+//! and as JSON. [`run`] does all of it for a [`Subject`]. The command line owns the device and the
+//! files, and decides whether writing is allowed.
 //!
-//! What must never happen: a write to a device that holds data, or a number in a model that was
-//! neither measured nor given.
+//! Invariants: no write to a device that holds data; no number in a model that was neither measured
+//! nor given.
 
 mod emulated;
 mod on_device;
@@ -34,18 +34,18 @@ use sweep::Sweep;
 
 /// A device that takes a load and reports its latencies.
 pub trait Probe {
-    /// Requests of a kind, arriving independently of each other at so many a second.
+    /// Loads the device with requests of a kind that arrive independently (Poisson), at `iops` per
+    /// second.
     ///
     /// # Errors
     /// When the device cannot be loaded.
     fn measure(&mut self, kind: Kind, iops: u64) -> Result<Measurement>;
 }
 
-/// Loads what `probe` stands for with everything that is planned, and fits a model. `stop` ends it
-/// without one.
+/// Measures all planned loads on `probe`, and fits a model. `stop` ends it without a model.
 ///
 /// # Errors
-/// When the device cannot be loaded, when it was stopped, and when what was measured is no model.
+/// The device cannot be loaded; it was stopped; the measurements fit no model.
 pub fn calibrate(
     plan: &Plan,
     known: Known,
@@ -59,7 +59,7 @@ pub fn calibrate(
     Ok(Calibration { fit, measured })
 }
 
-/// Looks whether to stop before and after each load: what was cut short is no measurement.
+/// Checks `stop` before and after each load: a load that was cut short is no measurement.
 struct Stoppable<'a> {
     probe: &'a mut dyn Probe,
     stop: &'a AtomicBool,

@@ -1,7 +1,7 @@
 //! Any device, loaded by the load generator.
 //!
-//! Reads and writes come from threads of their own, each an open loop, so that a slow write holds
-//! no read back, and the latency of reads is theirs alone.
+//! Reads and writes come from separate threads, each an open loop. A slow write therefore delays no
+//! read, and latencies are measured for reads alone.
 
 use super::Probe;
 use crate::{Access, App, AppReport, Load, LoadOptions, LoadReport, Pace};
@@ -13,34 +13,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Requests that each thread keeps in flight at most: at 2 ms, a quarter of a million a second.
+/// Most requests that each thread keeps in flight: at 2 ms latency, 250,000 per second.
 const DEPTH: u16 = 512;
-/// Requests in flight while a device is filled and brought out of its fresh state.
+/// Requests in flight while a device is filled and preconditioned.
 const FILL_DEPTH: u32 = 32;
-/// Bytes of each.
+/// Bytes of each of these requests.
 const FILL_BYTES: u32 = 65_536;
-/// Reads that make a p99.9, at least: lower loads are measured for longer.
+/// Fewest reads for a p99.9. A load with a lower rate is measured for longer.
 const READS: u64 = 2_000;
-/// But not for longer than so many times as long.
+/// Upper bound of that extension, as a multiple of the measured time.
 const LONGER: u32 = 4;
-/// Of each load's time, this part runs before.
+/// The warm-up is the time of each load divided by this number.
 const WARM_UP_DIVISOR: u32 = 4;
 
 /// Options of the loads on a device.
 #[derive(Clone, Debug)]
 pub struct OnDeviceOptions {
-    /// Each load is measured for so long.
+    /// Measured time of each load.
     pub measured: Duration,
-    /// Threads that read, and as many that write.
+    /// Reading threads; the number of writing threads is the same.
     pub threads: u32,
-    /// Connections of each thread, to a remote device.
+    /// Connections of each thread to a remote device.
     pub queues: u16,
     /// Writing is allowed.
     pub writes: bool,
-    /// Before, the device is filled once and then written at random for so long, so that its
-    /// garbage collection works; `None` leaves it as it is.
+    /// Before the measurements, fills the device once and then writes at random for this time, so
+    /// that its garbage collection works; `None` leaves the device as it is.
     pub precondition: Option<Duration>,
-    /// Fixes the order of requests.
+    /// Seed of the order of requests.
     pub seed: u64,
 }
 
@@ -53,10 +53,10 @@ pub struct OnDevice<'a> {
 }
 
 impl<'a> OnDevice<'a> {
-    /// Requests that each thread keeps in flight at most.
+    /// Most requests that each thread keeps in flight.
     pub const DEPTH: u16 = DEPTH;
 
-    /// Brings a device into the state in which it is measured, where it may be written.
+    /// Brings a device into the state in which it is measured, if writing is allowed.
     ///
     /// # Errors
     /// When the device cannot be loaded.

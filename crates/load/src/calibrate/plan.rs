@@ -1,19 +1,19 @@
-//! Kinds of load that are measured, and the steps in which each is raised.
+//! The kinds of load that are measured, and the steps by which each is raised.
 
 use qos::fit::Kind;
 use qos::limits::UNIT_BYTES;
 
-/// Shares of reads in thousandths, as of the paper's Fig. 1.
+/// Read shares in thousandths, as in the paper's Fig. 1.
 const SHARES: [u16; 6] = [1000, 990, 950, 900, 750, 500];
 const SHARES_QUICK: [u16; 4] = [1000, 950, 750, 500];
 
-/// Sizes of reads that the rule for sizes is compared with, as of the paper's Fig. 3.
+/// Read sizes that check the cost rule for sizes, as in the paper's Fig. 3.
 const SIZES: [u32; 2] = [1024, 32 * 1024];
 
 /// All loads of a calibration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The kinds, each raised from nothing until reads come late; the first one only reads.
+    /// The kinds, each raised until reads are late; the first one is read-only.
     pub kinds: Vec<Kind>,
     /// Steps of every kind.
     pub steps: Steps,
@@ -22,14 +22,15 @@ pub struct Plan {
 /// Steps by which a load is raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Loads of each kind at most.
+    /// Most loads of each kind.
     pub most: usize,
-    /// From one to the next, the p95 rises by so many hundredths at most, until there are so many.
+    /// Largest rise of the p95 from one load to the next, in hundredths. Loads are added between
+    /// until it holds, or their number reaches `most`.
     pub rise_percent: u32,
 }
 
 impl Plan {
-    /// Everything that a device can do: with writes or without, in requests of its blocks.
+    /// The plan for a device: with writes or without, in requests of whole blocks.
     #[must_use]
     pub fn new(writes: bool, block_bytes: u32, quick: bool) -> Self {
         let shares: &[u16] = if quick { &SHARES_QUICK } else { &SHARES };

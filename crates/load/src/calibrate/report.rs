@@ -8,16 +8,17 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// A model, and what it was fitted to.
+/// A cost model, and the measurements that it was fitted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calibration {
     /// The model.
     pub fit: Fit,
-    /// Measurements, kind by kind, each in the order of its loads.
+    /// Measurements, by kind, each in the order of its loads.
     pub measured: Vec<Measurement>,
 }
 
-/// The p95 at which rates are shown: that of the paper's example of an SLO, and around it.
+/// p95 latencies in microseconds at which rates are shown: the paper's example of an SLO, and
+/// values around it.
 const SHOWN_US: [u64; 5] = [200, 500, 1_000, 2_000, 5_000];
 
 impl Calibration {
@@ -34,7 +35,7 @@ impl Calibration {
         self.measured.iter().filter(move |point| point.kind == kind)
     }
 
-    /// Tokens a second of what was achieved.
+    /// Tokens per second of the achieved rate.
     #[must_use]
     pub fn tokens_per_second(&self, point: &Measurement) -> f64 {
         point
@@ -125,7 +126,7 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// A load, as JSON has it.
+/// A load, in JSON.
 #[derive(Serialize)]
 struct Point {
     read_permille: u16,
@@ -139,7 +140,7 @@ struct Point {
     p999_us: f64,
 }
 
-/// Cost of a request size, as JSON has it.
+/// Cost of a request size, in JSON.
 #[derive(Serialize)]
 struct Size {
     read_permille: u16,
@@ -148,7 +149,7 @@ struct Size {
     measured_units: f64,
 }
 
-/// A point of the curve, as JSON has it.
+/// A point of the curve, in JSON.
 #[derive(Serialize)]
 struct OfCurve {
     tokens_per_second: u64,

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Time for which each load is measured, and for which a device that holds data is written before.
+/// Measured time of each load, and time of random writes before, unless the device is fresh.
 const FULL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 const QUICK: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(2));
 
-/// In virtual time there are no blocks, and requests of any size.
+/// Block size in virtual time, where there are no blocks and requests have any size.
 const SMALLEST_BLOCK: u32 = 512;
 
 /// Requests of each load in virtual time.
@@ -26,7 +26,7 @@ const REQUESTS_QUICK: u64 = 20_000;
 /// The subject of a calibration.
 #[derive(Debug)]
 pub enum Subject {
-    /// Emulated flash of so many bytes in virtual time: no device at all.
+    /// Emulated flash of `bytes` bytes in virtual time; no device.
     Virtual {
         /// The flash.
         profile: Profile,
@@ -37,7 +37,8 @@ pub enum Subject {
     Device {
         /// The device.
         device: Arc<dyn Device>,
-        /// Its state follows from its contents alone: nothing is written before the measurements.
+        /// The device's state follows from its contents alone, so nothing is written before the
+        /// measurements.
         fresh: bool,
     },
 }
@@ -47,23 +48,23 @@ pub enum Subject {
 pub struct Options {
     /// Writing is allowed.
     pub writes: bool,
-    /// Fewer loads, shorter.
+    /// Fewer and shorter loads.
     pub quick: bool,
     /// Measured time of each load; `None` for the default.
     pub measured: Option<Duration>,
-    /// Time of random writes before; `None` for the default, zero for none.
+    /// Time of random writes before the measurements; `None` for the default, zero for none.
     pub precondition: Option<Duration>,
     /// Requests of each load in virtual time; `None` for the default.
     pub requests: Option<u64>,
-    /// Threads that read, and as many that write.
+    /// Reading threads; the number of writing threads is the same.
     pub threads: u32,
-    /// Connections of each thread, to a remote device.
+    /// Connections of each thread to a remote device.
     pub queues: u16,
-    /// Fixes the order of requests.
+    /// Seed of the order of requests.
     pub seed: u64,
 }
 
-/// Loads the subject with everything that is planned, and fits a model to it.
+/// Measures all planned loads on the subject, and fits a model.
 ///
 /// # Errors
 /// As [`calibrate`].
@@ -106,8 +107,8 @@ pub fn run(
     calibrate(&plan, known, &mut probe, stop, progress)
 }
 
-/// Returns the model of the device `name` by a calibration, which this process's command line
-/// explains.
+/// Returns the calibrated model of the device `name`, with this process's command line as its
+/// comment.
 #[must_use]
 pub fn model(name: &str, calibration: &Calibration, known: Known) -> DeviceModel {
     let fit = &calibration.fit;

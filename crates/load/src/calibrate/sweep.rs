@@ -1,9 +1,9 @@
-//! Raising loads until reads come late.
+//! Raises loads until reads are late.
 //!
-//! The first kind, which only reads, says how fast the device is about; all others begin at a small
-//! part of that, which is no load whatever a write costs. From there each is doubled until its
-//! reads are late or the device does not keep up; then the steps across which latency rises most
-//! are halved, so that most loads are where the curve bends.
+//! The first kind is read-only and yields the approximate speed of the device. All other kinds
+//! begin at a small fraction of it, which is a negligible load whatever a write costs. Each load is
+//! then doubled until its reads are late or the device does not keep up. Finally the steps across
+//! which latency rises most are halved, so that most loads are where the curve bends.
 
 use super::Probe;
 use super::plan::{Plan, Steps};
@@ -13,32 +13,32 @@ use qos::Percentile;
 use qos::fit::{Kind, Measurement};
 use qos::limits::{FIT_LATENCY_FROM, FIT_LATENCY_SPAN};
 
-/// The first load of all: a slow device takes it, and a fast one is not yet busy.
+/// Rate of the very first load: a slow device keeps up with it, and a fast one is not yet busy.
 const FIRST_IOPS: u64 = 1_000;
-/// The most that is tried: ten times what any device does.
+/// Highest rate tried: ten times that of any device.
 const MOST_IOPS: u64 = 100_000_000;
-/// The least.
+/// Lowest rate tried.
 const LEAST_IOPS: u64 = 10;
-/// Negligible load, in parts of the reads that a device can do: with one write for each read, each
-/// costing as much as 20, it is a twentieth.
+/// A negligible load is the device's read rate divided by this number: with one write per read,
+/// each at the cost of 20 reads, it is a twentieth of the capacity.
 const UNLOADED_DIVISOR: u64 = 200;
-/// Loads closer together than this many thousandths are the same.
+/// Loads closer together than this many thousandths count as the same.
 const CLOSE_PERMILLE: u64 = 15;
 
 /// Progress of a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// The kind of load that comes next.
+    /// The next kind of load.
     pub kind: Kind,
     /// Requests a second.
     pub iops: u64,
-    /// Which kind that is, from 0, of how many.
+    /// Index of that kind, from 0.
     pub number: usize,
-    /// Kinds in all.
+    /// Number of kinds.
     pub kinds: usize,
-    /// Loads of this kind so far, of how many at most.
+    /// Loads of this kind so far.
     pub loads: usize,
-    /// Loads of a kind at most.
+    /// Most loads of a kind.
     pub most: usize,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Sweep<'a> {
     plan: &'a Plan,
     /// First load of all kinds but the first.
     unloaded: Option<u64>,
-    /// From which p95 on reads are late.
+    /// p95 from which reads are late.
     late: Nanos,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Everything that was measured.
+    /// Measures all kinds.
     pub(super) fn run(
         mut self,
         probe: &mut dyn Probe,
@@ -94,7 +94,8 @@ impl<'a> Sweep<'a> {
         self.late = self.late.max(Nanos(late));
         let mut iops = first.offered;
         while !line.is_late(self.late) && line.points.len() < line.steps.most && iops < MOST_IOPS {
-            // From a guess, the way is longer than from a part of what the device can do.
+            // The first kind starts from a guess, which is further from the limit than a fraction
+            // of a known rate.
             iops = (iops * if self.unloaded.is_some() { 2 } else { 4 }).min(MOST_IOPS);
             line.measure(iops)?;
         }
@@ -107,10 +108,10 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// One kind of load, being raised.
+/// One kind of load while it is raised.
 struct RaisedLoad<'a> {
     kind: Kind,
-    /// In the order of what was asked for.
+    /// In the order of the requested rates.
     points: Vec<Measurement>,
     steps: Steps,
     number: usize,
@@ -160,7 +161,7 @@ impl RaisedLoad<'_> {
         }
     }
 
-    /// The highest load was too much.
+    /// Returns true if the highest load was too much.
     fn is_late(&self, late: Nanos) -> bool {
         let last = self.points.last();
         last.is_some_and(|last| p95(last) >= late || !last.sustained())

@@ -1,4 +1,4 @@
-//! The emulator's own prices, found again by loading it; and devices that are none.
+//! Calibration recovers the emulator's own prices, and refuses what is no device.
 
 use super::*;
 use base::Nanos;
@@ -27,8 +27,8 @@ fn off(price: Price, expected: f64) -> f64 {
     (f64::from(price.as_milli()) / 1e3 / expected - 1.0).abs()
 }
 
-/// What the emulator is made of says what a write costs (`Parts::work`); that reads alone cost half
-/// on A is how long its dies take for them. Calibration knows neither.
+/// The emulator's parts fix the cost of a write (`Parts::work`). On A, read-only reads cost half,
+/// by the time that its dies take for them. Calibration knows neither.
 #[test]
 fn the_emulators_prices_are_recovered() {
     let devices = [("A", 10.0, 0.5), ("B", 20.0, 1.0), ("C", 16.0, 1.0)];
@@ -58,8 +58,8 @@ fn the_emulators_prices_are_recovered() {
     }
 }
 
-/// The rates that admission goes by are the paper's for device A, and an eighth of them for an
-/// eighth of it.
+/// The rates that admission uses are the paper's for device A, and an eighth of them for an eighth
+/// of the device.
 #[test]
 fn the_curve_is_the_devices() {
     for (profile, parts) in [("A", 1), ("A/8", 8)] {
@@ -102,7 +102,7 @@ fn a_calibration_that_is_stopped_has_no_model() {
     assert_eq!(loads, 5, "the load that was cut short is the last one");
 }
 
-/// What a probe says, from a formula.
+/// A probe that computes its measurements by a formula.
 struct Formula<F>(F);
 
 impl<F: FnMut(Kind, u64) -> (u64, u64)> Probe for Formula<F> {
@@ -125,8 +125,8 @@ fn refused(probe: &mut dyn Probe) -> FitError {
         .clone()
 }
 
-/// A device that completes no more than a rate whatever is asked for has a knee; one whose limit
-/// has nothing to do with the share of reads has no price of a write.
+/// A device with a fixed rate, whatever the requested rate, has a knee. A device whose limit does
+/// not depend on the share of reads has no write price.
 #[test]
 fn what_is_no_device_is_refused() {
     let mut never_late = Formula(|_, iops: u64| (iops, 100));
@@ -144,7 +144,7 @@ fn what_is_no_device_is_refused() {
     assert!(matches!(refused, FitError::Noise { .. }), "{refused}");
 }
 
-/// A device that is slower than the first guess is loaded with less.
+/// A device slower than the first guess gets less load.
 #[test]
 fn a_slow_device_is_found() {
     let mut least = u64::MAX;
@@ -160,7 +160,7 @@ fn a_slow_device_is_found() {
             },
         )
     });
-    // What its prices are does not matter here; that there is an end does.
+    // The prices do not matter here, only that the calibration ends.
     let _ = run(&Plan::new(true, 512, true), &mut disk);
     assert_eq!(least, 10);
     let mut dead = Formula(|_, _| (1, 1_000));

@@ -10,33 +10,33 @@ use std::io;
 use std::sync::Arc;
 use switch::Class;
 
-/// Types of requests. `[virtio 1.2 §5.2.6]`
+/// Request types. `[virtio 1.2 §5.2.6]`
 const IN: u32 = 0;
 const OUT: u32 = 1;
 const FLUSH: u32 = 4;
 const DISCARD: u32 = 11;
 const WRITE_ZEROES: u32 = 13;
 
-/// The flag of a write of zeroes that may give space back. `[virtio 1.2 §5.2.6]`
+/// The flag of Write Zeroes that allows deallocation. `[virtio 1.2 §5.2.6]`
 const UNMAP: u32 = 1;
 
-/// Statuses. `[virtio 1.2 §5.2.6]`
+/// Status values. `[virtio 1.2 §5.2.6]`
 const OK: u8 = 0;
 const UNSUPPORTED: u8 = 2;
 
 /// The I/O priority of a real-time thread, in the header of a request.
 const REAL_TIME: u32 = 1 << 13;
 
-/// Time between two looks at whether the back end is there, while requests are under way.
+/// Interval at which the connection to the back end is checked while requests are in flight.
 const LOOK: Nanos = Nanos::from_millis(500);
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Slot {
     request: Request,
-    /// The rest of a range that is carried out in parts, in sectors.
+    /// The remainder of a range that is processed in parts, in sectors.
     rest: (u64, u64),
-    /// A flush is left to do.
+    /// A flush is still to be sent.
     flush: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct VhostChannel {
     geometry: Geometry,
     capabilities: Capabilities,
     range_sectors: u32,
-    /// Class of the requests; `None` for that of the submitting thread's I/O priority.
+    /// Class of the requests; `None` to follow the submitting thread's I/O priority.
     class: Option<Class>,
     slots: Vec<Option<Slot>>,
     free: Vec<u16>,
@@ -55,9 +55,9 @@ pub(super) struct VhostChannel {
     /// The watched event counter; `None` after the watch.
     call: Option<FileId>,
     closing: bool,
-    /// The back end is gone.
+    /// The back end has disconnected.
     gone: bool,
-    /// Time of the next look at whether it is there.
+    /// Time of the next check of the connection.
     next_look: Time,
     scratch: Vec<u8>,
 }
@@ -105,7 +105,7 @@ impl VhostChannel {
         let entry = self.slots[usize::from(slot)].as_mut();
         let entry = entry.expect("a slot in use");
         let sectors = u64::from(self.geometry.block_bytes / 512);
-        // The address of a flush means nothing.
+        // The sector of a flush is ignored.
         let sector = entry.request.lba.0.saturating_mul(sectors);
         let ring = &mut self.queue.ring;
         let len = entry.request.data.as_ref().map_or(0, reactor::IoSlice::len);
@@ -132,7 +132,7 @@ impl VhostChannel {
         }
     }
 
-    /// A part of a request came back.
+    /// Handles the completion of a part of a request.
     fn came_back(&mut self, slot: u16, status: u8) {
         let Some(mut entry) = self.slots[usize::from(slot)].take() else {
             return;
@@ -173,7 +173,8 @@ impl VhostChannel {
         self.done.push_back(request.ended(result));
     }
 
-    /// Looks from time to time whether the back end is there: it completes nothing once it is gone.
+    /// Checks from time to time whether the back end is connected; after a disconnect it completes
+    /// nothing.
     fn watch_back_end(&mut self, now: Time) {
         if self.gone || self.in_flight() == 0 || now < self.next_look {
             return;
@@ -292,7 +293,8 @@ impl Channel for VhostChannel {
     }
 
     fn deadline(&self) -> Time {
-        // Asked before every sleep: the device tells from now on, unless it is done already.
+        // Called before every sleep: enables the device's notifications, unless there are
+        // completions already.
         if !self.done.is_empty() || (self.in_flight() > 0 && self.queue.ring.arm()) {
             return Time::ZERO;
         }

@@ -1,9 +1,9 @@
-//! A disk behind a vhost-user back end: what a virtual machine's monitor and its guest's driver do,
-//! without the machine.
+//! A disk behind a vhost-user back end: the parts of a virtual machine's monitor and of its guest's
+//! driver, without the machine.
 //!
 //! [`VhostDisk`] is a [`Device`]; each of its channels is a virtqueue. `Latency` requests carry a
-//! real-time I/O priority, as those of such threads of a Linux guest do. A write that is to be
-//! durable is a write and a flush, because virtio knows no other.
+//! real-time I/O priority, like those of such threads of a Linux guest. A durable write is a write
+//! and a flush, because virtio has no FUA.
 
 mod channel;
 pub mod ring;
@@ -31,7 +31,7 @@ use vm_memory::mmap::MmapRegion;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket as _;
 
-/// Features of the device that the driver knows. `[virtio 1.2 §5.2.3, §6]`
+/// Features of the device that this driver supports. `[virtio 1.2 §5.2.3, §6]`
 const F_RO: u64 = 1 << 5;
 const F_BLK_SIZE: u64 = 1 << 6;
 const F_FLUSH: u64 = 1 << 9;
@@ -41,10 +41,10 @@ const F_WRITE_ZEROES: u64 = 1 << 14;
 const F_EVENT_IDX: u64 = 1 << 29;
 const F_VERSION_1: u64 = 1 << 32;
 
-/// Bytes of the configuration space that are read.
+/// Bytes read of the configuration space.
 const CONFIG_BYTES: u32 = 60;
 
-/// Queues that are used at most: one for each thread of a load.
+/// Most queues in use: one for each thread of a load.
 const QUEUES_MAX: u16 = 16;
 
 /// A disk behind a back end. Clones share the connection and its queues.
@@ -53,9 +53,9 @@ pub struct VhostDisk {
     path: PathBuf,
     shared: Arc<Shared>,
     features: u64,
-    /// The most sectors of one discard or write of zeroes.
+    /// Most sectors of one discard or Write Zeroes request.
     range_sectors: u32,
-    /// Class of the requests; `None` for that of the submitting thread's I/O priority.
+    /// Class of the requests; `None` to follow the submitting thread's I/O priority.
     class: Option<Class>,
 }
 
@@ -64,11 +64,11 @@ struct Shared {
     /// The front end's socket.
     socket: UnixStream,
     memory: Arc<MmapRegion>,
-    /// Queues that no channel has.
+    /// Queues without a channel.
     free: Mutex<Vec<u16>>,
 }
 
-/// A queue in use, with the event counters that tell the device and the driver.
+/// A queue in use, with the event counters that notify the device and the driver.
 #[derive(Debug)]
 struct Queue {
     shared: Arc<Shared>,
@@ -91,8 +91,8 @@ impl VhostDisk {
         })
     }
 
-    /// The same disk; requests of channels that are opened from it have this class, or, with `None`,
-    /// which is the default, that of the I/O priority of the thread that submits them.
+    /// Sets the class of requests of channels that are opened from now on. `None` (default) follows
+    /// the I/O priority of the submitting thread.
     #[must_use]
     pub fn with_class(mut self, class: Option<Class>) -> Self {
         self.class = class;
@@ -124,7 +124,7 @@ fn connect(path: &Path) -> io::Result<VhostDisk> {
     })
 }
 
-/// Agrees on the features and the number of queues. From then on, all requests are acknowledged.
+/// Negotiates the features and the number of queues. From then on, all messages are acknowledged.
 fn negotiate(front_end: &mut Frontend) -> vhost::Result<(u64, u16)> {
     let protocol_features = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
     let wanted = F_RO
@@ -154,7 +154,8 @@ fn negotiate(front_end: &mut Frontend) -> vhost::Result<(u64, u16)> {
     Ok((features, queues))
 }
 
-/// Makes memory, and shows it to the back end. A place in it is also its address.
+/// Creates memory and shares it with the back end. An offset in it is also its address for the
+/// device.
 fn share_memory(front_end: &Frontend, bytes: usize) -> io::Result<MmapRegion> {
     let file = memfd_create(c"switchyard-guest", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes as u64)?;
@@ -200,12 +201,12 @@ impl Config {
     }
 }
 
-/// Another descriptor of an event counter, to wait for it.
+/// Returns a new descriptor of an event counter, to wait for it.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn file_of(counter: &EventFd) -> io::Result<File> {
-    // The counter lends no descriptor, but a socket passes it on.
+    // The counter does not expose its descriptor, but a socket can pass it.
     let (from, to) = UnixStream::pair()?;
     from.send_with_fd(&[0][..], counter.as_raw_fd())?;
     let (_, file) = to.recv_with_fd(&mut [0])?;
@@ -222,7 +223,7 @@ impl Shared {
     /// Returns true if the back end closed the connection.
     fn is_gone(&self) -> bool {
         let mut ready = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        // A signal interrupts this check, and the next one comes soon.
+        // A signal may interrupt this check; the next one comes soon.
         poll(&mut ready, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
@@ -239,7 +240,7 @@ impl Queue {
         let index = index.ok_or_else(|| io::Error::other(message))?;
         let base = AREA_BYTES * usize::from(index);
         let flags = EFD_CLOEXEC | EFD_NONBLOCK;
-        // From here on, its end gives the queue back.
+        // From here on, dropping it returns the queue.
         let queue = Self {
             ring: DriverRing::new(Arc::clone(&shared.memory), base)?,
             shared: Arc::clone(shared),
@@ -251,7 +252,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Shows the queue to the back end, and enables it.
+    /// Registers the queue with the back end, and enables it.
     fn show(&self) -> vhost::Result<()> {
         let (index, mut front_end) = (usize::from(self.index), self.shared.front_end.clone());
         front_end.set_vring_num(index, ENTRIES)?;
@@ -262,10 +263,10 @@ impl Queue {
         front_end.set_vring_enable(index, true)
     }
 
-    /// Shows the device what was made available, and tells it if it wants to know.
+    /// Publishes the available requests, and notifies the device if it requested that.
     fn publish(&mut self) {
         if self.ring.publish() {
-            // A counter that is full has told already.
+            // A full counter has notified the device already.
             let _ = self.kick.write(1);
         }
     }
@@ -274,7 +275,7 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         let stopped = self.shared.front_end.get_vring_base(self.index.into());
-        // A queue that did not stop may be used by the device still.
+        // A queue that did not stop may still be used by the device.
         if stopped.is_ok() {
             self.shared.free().push(self.index);
         }
@@ -284,7 +285,7 @@ impl Drop for Queue {
 impl Device for VhostDisk {
     fn geometry(&self) -> Geometry {
         let config = self.config();
-        // A back end that is gone has no blocks.
+        // A disconnected back end has no blocks.
         config.map_or(
             Geometry {
                 block_bytes: 4096,

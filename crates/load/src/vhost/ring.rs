@@ -8,19 +8,19 @@ use vhost::VringConfigData;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{AtomicAccess, ByteValued, Bytes as _, VolatileMemory as _};
 
-/// Descriptors of a queue. Each slot has three of its own: header, data, status.
+/// Descriptors of a queue. Each slot has three: header, data, status.
 pub const ENTRIES: u16 = 1024;
 
-/// Requests that may be under way.
+/// Most requests in flight.
 pub const SLOTS: u16 = 256;
 
-/// The most bytes of a request's data.
+/// Most bytes of a request's data.
 pub const DATA_BYTES: usize = 128 * 1024;
 
 /// Bytes of a request's header.
 const HEADER_BYTES: usize = 16;
 
-/// Places within a queue's area: descriptors, available ring, used ring, headers and statuses.
+/// Offsets within a queue's area: descriptors, available ring, used ring, headers and statuses.
 const AVAILABLE_AT: usize = 16 * ENTRIES as usize;
 const USED_AT: usize = AVAILABLE_AT + 4096;
 const HEADERS_AT: usize = USED_AT + 12 * 1024;
@@ -32,18 +32,19 @@ pub const AREA_BYTES: usize = DATA_AT + SLOTS as usize * DATA_BYTES;
 
 const _: () = assert!(STATUSES_AT + SLOTS as usize <= DATA_AT);
 
-/// Flags of a descriptor: another one follows; the device writes to it. `[virtio 1.2 §2.7.5]`
+/// Flags of a descriptor: another descriptor follows; the device writes to the buffer. `[virtio 1.2
+/// §2.7.5]`
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
-/// The data of a request, from the device's side.
+/// The data of a request, from the device's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// There is none.
+    /// No data.
     None,
-    /// The device reads so many bytes.
+    /// The device reads this number of bytes.
     Out(usize),
-    /// The device writes so many bytes.
+    /// The device writes this number of bytes.
     In(usize),
 }
 
@@ -53,7 +54,7 @@ pub struct DriverRing {
     memory: Arc<MmapRegion>,
     /// The first byte of the area, which is also its address for the device.
     base: usize,
-    /// Requests that were made available, not all of them published.
+    /// Available index: requests made available, including those not yet published.
     available: u16,
     published: u16,
     used: u16,
@@ -78,7 +79,7 @@ impl DriverRing {
         Ok(ring)
     }
 
-    /// The queue's addresses, as a back end needs them.
+    /// Returns the queue's addresses in the form that a back end needs.
     #[must_use]
     pub const fn addresses(&self) -> VringConfigData {
         let base = self.base as u64;
@@ -170,20 +171,21 @@ impl DriverRing {
         self.offer(first);
     }
 
-    /// Puts the head of a chain into the available ring.
+    /// Puts the head of a descriptor chain into the available ring.
     pub fn offer(&mut self, head: u16) {
         let place = usize::from(self.available % ENTRIES);
         self.write(AVAILABLE_AT + 4 + 2 * place, head.to_le());
         self.available = self.available.wrapping_add(1);
     }
 
-    /// Shows the device what was made available. Returns true if it wants to be told.
+    /// Publishes the available requests. Returns true if the device requested a notification.
     pub fn publish(&mut self) -> bool {
         if self.published == self.available {
             return false;
         }
         self.store(AVAILABLE_AT + 2, self.available.to_le(), Ordering::Release);
-        // The index is visible before the device's wish is read. `[virtio 1.2 §2.7.13.4.1]`
+        // The index is visible before the device's notification setting is read. `[virtio 1.2
+        // §2.7.13.4.1]`
         fence(Ordering::SeqCst);
         let event = USED_AT + 4 + 8 * usize::from(ENTRIES);
         let event = u16::from_le(self.load(event, Ordering::Relaxed));
@@ -205,7 +207,8 @@ impl DriverRing {
         index != self.used
     }
 
-    /// Asks the device to tell of the next used chain. Returns true if there is one already.
+    /// Enables the device's notification of the next used chain. Returns true if there is one
+    /// already.
     #[must_use]
     pub fn arm(&self) -> bool {
         let event = AVAILABLE_AT + 4 + 2 * usize::from(ENTRIES);
@@ -214,7 +217,7 @@ impl DriverRing {
         self.has_used()
     }
 
-    /// Takes a used chain: its slot, the status, and the bytes that the device wrote.
+    /// Takes a used chain: its slot, its status, and the number of bytes that the device wrote.
     pub fn take(&mut self) -> Option<(u16, u8, u32)> {
         if !self.has_used() {
             return None;

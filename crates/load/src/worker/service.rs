@@ -1,4 +1,4 @@
-//! The turns of a load's thread, and when it has to be awake.
+//! The turns of a load's thread, and the times at which it must be awake.
 
 use super::{Message, Phase, Worker};
 use crate::limits;
@@ -53,7 +53,7 @@ impl Service for Worker {
         let room = !self.free.is_empty();
         let work = match self.phase {
             Phase::Probe | Phase::Prefill | Phase::Run | Phase::Sweep if self.blocked => {
-                // A completion will make room; without any in flight, only time will.
+                // A completion will make room; without requests in flight, only time will.
                 let retry = self.now + limits::BUSY_RETRY;
                 if self.in_flight() == 0 {
                     retry
@@ -61,7 +61,7 @@ impl Service for Worker {
                     Time::NEVER
                 }
             }
-            // Before the first turn nothing was asked yet that could wake it.
+            // Before the first turn there is no request whose completion could wake the thread.
             Phase::Probe if self.in_flight() == 0 => Time::ZERO,
             Phase::Prefill | Phase::Sweep if room && !self.pass.is_empty() => Time::ZERO,
             Phase::Run if room && self.planner.may_plan(&self.job, self.in_flight()) => {
@@ -84,7 +84,7 @@ impl Service for Worker {
 }
 
 impl Worker {
-    /// Returns the time to be awake for something that begins at `begins`.
+    /// Returns the time to wake up for a request with the intended start `begins`.
     fn punctual(&self, begins: Time) -> Time {
         if self.job.punctual {
             begins - limits::PUNCTUALITY

@@ -13,13 +13,13 @@ use testing::device::{Clock, ClockedDriver};
 
 const THREADS: u64 = 8;
 
-/// Time for which a thread has the processor, of which all others wait.
+/// Time slice of a thread on the processor; all other threads wait.
 const SLICE: Nanos = Nanos::from_millis(10);
 
 const WARMUP: Nanos = Nanos::from_millis(20);
 const MEASURED: Nanos = Nanos::from_millis(200);
 
-/// Threads of the load that poll a device of one command at a time, and have a processor in turns.
+/// Threads of the load that poll a device with one command at a time, and share a processor.
 fn threads(device: &Flash, time: &Rc<Cell<Time>>) -> Vec<(Worker, ClockedDriver)> {
     let options = LoadOptions {
         warmup: WARMUP.into(),
@@ -45,14 +45,14 @@ fn threads(device: &Flash, time: &Rc<Cell<Time>>) -> Vec<(Worker, ClockedDriver)
     .collect()
 }
 
-/// A turn of a thread, a microsecond long.
+/// A turn of a thread, which takes a microsecond.
 fn turn(worker: &mut Worker, driver: &mut ClockedDriver, time: &Cell<Time>) {
     worker.maintain(&mut Context::begin(driver));
     time.set(time.get() + Nanos::from_micros(1));
 }
 
-/// Each thread counted for as long as was asked for, but from its own first turn on: eight of them
-/// had a fifth more than the device had done, and 64 of a real load twice as much.
+/// Regression: each thread counted for the measured time from its own first turn on. Eight threads
+/// reported a fifth more than the device had done, and 64 threads of a real load twice as much.
 #[test]
 fn threads_that_share_a_processor_count_what_the_device_did_and_no_more() {
     let device = Flash::new("dram-ssd+5us".parse().unwrap(), 4 << 20, 4096).unwrap();
@@ -91,7 +91,7 @@ fn threads_that_share_a_processor_count_what_the_device_did_and_no_more() {
         })
         .sum();
     let did = (after.unwrap() - before.unwrap()) as f64 * 1e9 / MEASURED.0 as f64;
-    // A request of each thread may be under way at either end.
+    // A request of each thread may be in flight at either end.
     let rest = THREADS as f64 * 1e9 / MEASURED.0 as f64;
     assert!(
         (counted - did).abs() <= rest,
