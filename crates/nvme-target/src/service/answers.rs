@@ -1,10 +1,10 @@
-//! Answers, R2Ts and asynchronous events, and prioritised processing of what is ready to be sent.
-//! `[NVMe-TCP 1.0 §3.3.2.1, blk-switch §3.1]`
+//! Answers, R2Ts and asynchronous events, and prioritised processing of ready output. `[NVMe-TCP
+//! 1.0 §3.3.2.1, blk-switch §3.1]`
 //!
-//! A command whose answer finds no space in the send lists waits, and `resume_output` sends what
-//! waited, in order. While `Latency` work is active, a turn sends all that is ready of it, and then at
-//! most one quantum of `Throughput`: input that arrives meanwhile is processed before the next
-//! quantum. Otherwise everything that is ready leaves in the order in which it became ready.
+//! A command whose answer finds no space in the send lists waits; `resume_output` sends waiting
+//! answers in order. While `Latency` work is active, a turn sends all ready `Latency` output and
+//! then at most one quantum of `Throughput`: input that arrives in the meantime is processed before
+//! the next quantum. Otherwise all output leaves in the order in which it became ready.
 
 use crate::command::table::{CommandKind, Row};
 use crate::request::CommandState;
@@ -23,13 +23,13 @@ use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, Status};
 use wire::tcp::{DataAlignment, IcResp};
 
-/// CRD of CRDT1, the only retry delay that Identify reports.
+/// CRD value that selects CRDT1, the only retry delay that Identify reports.
 const RETRY_DELAY: u8 = 1;
 
 impl Connection {
-    /// Returns a status as the host gets it: with a retry delay for an interrupted command, where the
-    /// host has enabled such delays; without, hosts send the command again at once.
-    /// `[NVMe Base 2.0 §3.3.3.2.1, §5.27.1.18]`
+    /// Returns a status as sent to the host: an interrupted command gets a retry delay if the host
+    /// has enabled such delays; without a delay, hosts retry at once. `[NVMe Base 2.0 §3.3.3.2.1,
+    /// §5.27.1.18]`
     #[inline]
     pub(crate) fn with_retry_delay(&self, status: Status) -> Status {
         let delays = || {
@@ -42,7 +42,7 @@ impl Connection {
         status
     }
 
-    /// Answers ICReq, or lets the answer wait for space.
+    /// Answers ICReq, or queues the answer until there is space.
     pub(crate) fn answer_ic_req(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         let output = &mut self.session.output;
         if output.make_room_last(0, &mut core.sends(), cx) {
@@ -52,7 +52,8 @@ impl Connection {
         }
     }
 
-    /// Appends ICResp, for which there is space. The session has the terms. `[NVMe-TCP 1.0 §3.3.1]`
+    /// Appends ICResp with the session's terms; the caller has checked the space. `[NVMe-TCP 1.0
+    /// §3.3.1]`
     fn push_ic_resp(&mut self, core: &mut CoreState, cx: &Context<'_>) {
         let format = self.session.output.format();
         let response = IcResp {
@@ -65,7 +66,7 @@ impl Connection {
         self.appended(0, Urgency::Urgent, core, cx);
     }
 
-    /// Answers a command that has no slot with an error.
+    /// Answers a command without a slot with an error.
     #[cold]
     pub(crate) fn refuse(
         &mut self,
@@ -91,7 +92,7 @@ impl Connection {
         self.respond(cid, status, 0, core, cx);
     }
 
-    /// Answers a command that has no slot; the answer leaves soon.
+    /// Answers a command without a slot; the answer leaves soon.
     pub(crate) fn respond(
         &mut self,
         cid: u16,
@@ -108,7 +109,7 @@ impl Connection {
         self.complete(completion, Urgency::Urgent, core, cx);
     }
 
-    /// Answers a command that has no slot, and no data to send.
+    /// Answers a command that has no slot and no data to send.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -122,7 +123,7 @@ impl Connection {
             self.appended(0, urgency, core, cx);
             return;
         }
-        // There is always a slot: the queue's depth was checked when the command came.
+        // There is always a free slot: the queue's depth was checked when the command arrived.
         let commands = &mut self.session.commands;
         if let Some(slot) = commands.take(completion.cid, &mut core.states) {
             let entry = commands.slot(slot);
@@ -131,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// Puts an error into the controller's error log.
+    /// Adds an error to the controller's error log.
     pub(crate) fn log_error(&self, cid: u16, nsid: u32, opcode: u8, status: Status) {
         let Some(controller) = self.controller() else {
             return;
@@ -148,10 +149,10 @@ impl Connection {
         });
     }
 
-    /// Sends as many R2Ts for a command as may be outstanding; none once the self terminates,
-    /// which may be while the command waited.
+    /// Sends the R2Ts of a command up to its limit of outstanding ones; none once the session is
+    /// terminating, which may have begun while the command waited.
     pub(crate) fn send_r2ts(&mut self, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
-        // Each PDU of data gets here: where an R2T waits already, it is the next one.
+        // Each data PDU calls this; an R2T that already waits is the next one.
         let waits = self.session.commands.slot(slot).transfer.r2t_waits;
         if waits || !self.answers() {
             return;
@@ -172,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// Sends the answer of a command that is done, or lets it wait for space.
+    /// Sends the answer of a completed command, or lets it wait for space.
     pub(crate) fn answer(&mut self, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
         let entry = self.session.commands.slot(slot);
         let (bytes, pdus) = (entry.answer_bytes(), entry.answer_pdus());
@@ -187,7 +188,7 @@ impl Connection {
         entry.enter(CommandState::Answering, &mut core.states);
     }
 
-    /// Appends the answer of a command, for which there is space.
+    /// Appends the answer of a command; the caller has checked the space.
     fn push_answer(&mut self, slot: u16, core: &mut CoreState, cx: &Context<'_>) {
         let commands = &mut self.session.commands;
         let bytes = commands.slot(slot).answer_bytes();
@@ -246,8 +247,8 @@ impl Connection {
         self.appended(bytes, urgency, core, cx);
     }
 
-    /// Sends what waited for space. Nothing follows a termination request.
-    /// `[NVMe-TCP 1.0 §3.6.2.5]`
+    /// Sends output that waited for space. Nothing follows a termination request. `[NVMe-TCP 1.0
+    /// §3.6.2.5]`
     pub(crate) fn resume_output(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         if !self.answers() {
             return;
@@ -285,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// Answers Asynchronous Event Requests with the events that are pending.
+    /// Completes Asynchronous Event Requests with pending events.
     pub(crate) fn deliver_events(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         while self.answers()
             && let Owner::Admin(controller) = &mut self.owner
@@ -297,8 +298,8 @@ impl Connection {
     }
 }
 
-/// Returns the TRTYPE of an error: 0 for one that has nothing to do with the transport.
-/// `[NVMe Base 2.0 §5.16.1.2]`
+/// Returns the TRTYPE of an error; 0 if the error is not related to the transport. `[NVMe Base 2.0
+/// §5.16.1.2]`
 fn transport_of(status: Status) -> u8 {
     if status.is(Status::TRANSIENT_TRANSPORT_ERROR) {
         wire::fabrics::DiscoveryLogEntry::TRTYPE_TCP
@@ -307,14 +308,14 @@ fn transport_of(status: Status) -> u8 {
     }
 }
 
-/// Returns true if a deliberate mistake drops the answer to a command.
+/// Returns true if a deliberate mutation drops the answer to a command.
 #[inline]
 fn drops(kind: CommandKind, cid: u16) -> bool {
     mutation::active(Mutation::AnswerDropped) && kind == CommandKind::Compare && cid % 8 == 7
 }
 
-/// Returns a buffer of a pool for data of this length, exactly as long, and the bytes of all of it;
-/// `None` while none is free.
+/// Returns a buffer of a pool for data of exactly this length, and the size of the whole buffer in
+/// bytes; `None` if none is free.
 pub(crate) fn take_buffer(pool: &BufferPool, length: usize) -> Option<(IoSlice, u32)> {
     let buffer = pool.take(length)?;
     let bytes = u32::try_from(buffer.len()).expect("a buffer is less than 4 GiB");
@@ -322,10 +323,10 @@ pub(crate) fn take_buffer(pool: &BufferPool, length: usize) -> Option<(IoSlice, 
 }
 
 impl PollGroup {
-    /// Sends what is ready.
+    /// Sends the output that is ready.
     pub(super) fn run_output(&mut self, cx: &mut Context<'_>) {
         self.run_doorbells(cx);
-        // A connection that becomes ready meanwhile is looked at next turn.
+        // A connection that becomes ready during this loop is served in the next turn.
         let mut left = PerClass::from_fn(|class| self.core.switch.ready[class].len());
         if !self.core.switch.prioritises(cx.now) {
             for class in Class::ALL {
@@ -334,7 +335,8 @@ impl PollGroup {
             return;
         }
         loop {
-            // A class is owed something only where both wait: otherwise the time does not matter.
+            // The scheduler owes a class only if both classes wait; otherwise the exact time does
+            // not matter.
             let all_wait = left.iter().all(|(_, &count)| count > 0);
             let now = if all_wait { cx.driver.now() } else { cx.now };
             let backlog = left.map(|count| if count > 0 { u64::MAX } else { 0 });
@@ -358,7 +360,7 @@ impl PollGroup {
         }
     }
 
-    /// Sends on the next connection of a class. Returns how many bytes.
+    /// Sends on the next connection of a class. Returns the number of bytes.
     fn next_ready(
         &mut self,
         class: Class,
@@ -370,7 +372,7 @@ impl PollGroup {
         Some(self.send_on(key, cx))
     }
 
-    /// Sends what was gathered on one connection. Returns how many bytes.
+    /// Sends the queued output of one connection. Returns the number of bytes.
     fn send_on(&mut self, key: SlabKey, cx: &mut Context<'_>) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else {
             return 0;

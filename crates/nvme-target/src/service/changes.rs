@@ -1,9 +1,10 @@
-//! Steps of a change of the configuration, taken by a core, and removals and revocations until nothing
-//! of them is left on it.
+//! Steps of a configuration change on a core, and removals and revocations until they are complete
+//! on it.
 //!
-//! The answer to a read of device memory points into it until it is sent. A change that takes the
-//! memory away from a host waits for such answers as for commands in flight, and closes the connections
-//! of hosts that do not read theirs in time: the memory may be another host's next.
+//! The answer to a read of device memory points into that memory until it is sent. A change that
+//! withdraws the memory from a host waits for such answers as for commands in flight. It closes the
+//! connections of hosts that do not read their answers in time, because the memory may be given to
+//! another host next.
 
 use crate::change::ack::Pausing;
 use crate::change::step::{AfterPause, ChangeStep, Holder, Withdrawal};
@@ -23,10 +24,10 @@ use switch::Knobs;
 use switch::knobs::Polling;
 
 impl PollGroup {
-    /// Takes the steps of a change.
+    /// Executes the steps of a change.
     pub(super) fn change(&mut self, steps: Vec<ChangeStep>, debt: Pausing, cx: &mut Context<'_>) {
         if !self.accepting {
-            // The first change is the whole configuration: no host is let in before it is known.
+            // The first change is the whole configuration: no host may connect before it is known.
             self.start_accepting(cx);
         }
         let mut debt = Some(debt);
@@ -71,8 +72,8 @@ impl PollGroup {
         }
     }
 
-    /// Commands are checked by the rules now in force, from the next one on; answers that were made by
-    /// the rules before are sent first.
+    /// Applies the current rules to all connections, from the next command on; answers made under
+    /// the former rules are sent first.
     fn ask_rules(&mut self, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
         if mutation::active(Mutation::RightsNotAsked) {
             return;
@@ -109,7 +110,7 @@ impl PollGroup {
         self.revoke(restricted.into_iter(), debt, cx);
     }
 
-    /// Works by other knobs from now on.
+    /// Applies new knobs.
     fn set_knobs(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
         self.core.switch.set_knobs(knobs);
         cx.driver.set_service(&knobs.service());
@@ -191,8 +192,8 @@ impl PollGroup {
                 }
             }
         }
-        // Before the identifier names anything here: nothing that means another volume by it may come
-        // after that.
+        // Before the identifier refers to the new namespace here: nothing that refers to another
+        // volume by it may follow.
         for (_, connection) in self.connections.iter_mut() {
             if connection.controller().is_some_and(|c| c.is_superseded()) {
                 connection.close(&mut self.core, cx);
@@ -263,8 +264,8 @@ impl PollGroup {
     }
 }
 
-/// Returns true while answers of a connection that point into the memory of a namespace (`None` for
-/// any) are not sent.
+/// Returns true while a connection has unsent answers that point into the memory of a namespace
+/// (`None`: of any namespace).
 fn holds(
     holder: &mut Holder,
     nsid: Option<u32>,
@@ -316,7 +317,7 @@ impl PollGroup {
         self.withdraw_memory(removes, holders, debt, cx);
     }
 
-    /// Waits for the answers of connections that have lost rights.
+    /// Waits for the unsent answers of connections that lost rights.
     pub(super) fn revoke(
         &mut self,
         connections: impl Iterator<Item = SlabKey>,
@@ -356,7 +357,7 @@ impl PollGroup {
         namespaces.any(|namespace| namespace.as_ref().is_some_and(has_memory))
     }
 
-    /// Ends the removals and revocations that wait for nothing any more, in order.
+    /// Completes the removals and revocations that no longer wait for anything, in order.
     pub(super) fn run_withdrawals(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(withdrawal) = self.withdrawals.get_mut(index) {
@@ -392,13 +393,13 @@ impl PollGroup {
         }
     }
 
-    /// Returns the time of the next look at connections that do not read.
+    /// Returns the time of the next check of connections that do not read.
     pub(super) fn withdrawal_deadline(&self) -> Time {
         let times = self.withdrawals.iter().map(|withdrawal| withdrawal.until);
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Forgets a namespace of which nothing is in flight.
+    /// Drops a namespace that has nothing in flight.
     fn forget_namespace(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) {
         let slot = self.core.namespaces.subsystems.get_mut(subsystem as usize);
         let namespaces = slot.and_then(Option::as_mut).map(|s| &mut s.namespaces);

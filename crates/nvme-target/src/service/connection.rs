@@ -1,7 +1,7 @@
 //! A connection: its session, the controller that owns it, and its accounts on the core.
 //!
-//! Owned by its core's poll group. It never blocks, and whatever its peer sends, the worst that
-//! happens is that this connection ends.
+//! Owned by its core's poll group. It never blocks. Invariant: no input from the peer has a worse
+//! effect than the end of this connection.
 
 use crate::command::blocks::Admitted;
 use crate::command::table::CommandKind;
@@ -34,13 +34,13 @@ use wire::nvme::{Command, Status};
 use wire::tcp::framer::FramerLimits;
 use wire::tcp::{IcReq, PduFormat};
 
-/// Kind of the operation that closes.
+/// Kind of the operation that closes a socket.
 pub(crate) const CLOSE: u8 = 3;
 
 /// Controller that a queue pair belongs to.
 #[derive(Debug)]
 pub(crate) enum Owner {
-    /// Connect has not come yet.
+    /// No controller: Connect has not succeeded yet.
     None,
     /// It is the admin queue of this controller.
     Admin(Box<Controller>),
@@ -53,38 +53,38 @@ pub(crate) enum Owner {
 pub(crate) struct Access {
     /// Index of the subsystem on every core.
     pub(crate) subsystem: u32,
-    /// Rights that the commands of an I/O queue are checked against; `None` where all may be.
+    /// Rights that the commands of an I/O queue are checked against; `None` if all are allowed.
     pub(crate) rights: Option<Arc<Rights>>,
-    /// Queues in which its commands wait for tokens, by namespace identifier less one.
+    /// Queues in which its commands wait for tokens, by namespace identifier minus 1.
     pub(crate) token_queues: Vec<Option<TokenQueue>>,
 }
 
 /// Placement of an I/O queue among the threads. `[blk-switch §3.3]`
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
-    /// Load that the queue requests.
+    /// Load of the queue.
     pub(crate) demand: Demand,
-    /// Thread on the core that took the queue's packets in when it was connected, if that is one of
-    /// the first 256.
+    /// Thread on the core that received the queue's packets when it was connected; `None` if it is
+    /// not among the first 256.
     pub(crate) home: Option<u8>,
     /// The move that waits for a quiet moment.
     pub(crate) moving: Option<PlannedMove>,
-    /// The queue's place in the count of its thread, or of the thread that it moves to.
+    /// The queue's entry in the queue count of its thread, or of the thread that it moves to.
     pub(crate) counted: Option<Counted>,
-    /// The host named the class of the queue.
+    /// The host named the queue's class.
     pub(crate) class_named: bool,
 }
 
-/// Times by which something has to happen on a connection.
+/// Deadlines of a connection.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    /// Time since which this thread serves the connection.
+    /// Time at which this thread began to serve the connection.
     pub(crate) opened: Time,
     /// Time by which commands that a change waits for must have their data.
     pub(crate) change: Time,
     /// Time by which a terminating or draining connection closes at the latest.
     pub(crate) close: Time,
-    /// The timer that is set.
+    /// Expiry of the timer that is set.
     pub(crate) timer: Time,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     pub(crate) key: SlabKey,
     pub(crate) socket: SocketId,
     pub(crate) peer: SocketAddr,
-    /// The local address, if it is known.
+    /// The local address, if known.
     pub(crate) local: Option<SocketAddr>,
     state: ConnectionState,
     pub(crate) session: Session,
@@ -101,15 +101,15 @@ pub(crate) struct Connection {
     pub(crate) access: Access,
     pub(crate) placement: Placement,
     pub(crate) deadlines: Deadlines,
-    /// Buffers of the core that it holds.
+    /// Buffers of the core that the connection holds.
     pub(crate) holding: Holding,
-    /// The connection counts among the core's fresh ones.
+    /// The connection counts as fresh on its core.
     fresh: bool,
-    /// Commands that came while it did.
+    /// Commands that arrived while the connection was fresh.
     attempts: u8,
     /// The slot of a Disconnect that waits for the other commands of the queue.
     pub(super) disconnecting: Option<u16>,
-    /// Nothing of the connection can change data any more, and its controller knows.
+    /// Nothing of the connection can change data any more, and its controller has been notified.
     pub(super) disarmed: bool,
     pub(crate) permit: ConnectionPermit,
 }
@@ -181,13 +181,13 @@ impl Connection {
         self.state = next;
     }
 
-    /// The connection has its place among the core's.
+    /// Sets the connection's key in the core's table.
     pub(crate) fn set_key(&mut self, key: SlabKey) {
         self.key = key;
         self.session.output.set_key(key, self.socket);
     }
 
-    /// Returns the name of one of its slots.
+    /// Returns the ticket of one of its slots.
     #[inline]
     pub(crate) const fn ticket(&self, slot: u16) -> Ticket {
         Ticket {
@@ -197,14 +197,14 @@ impl Connection {
     }
 
     /// Returns the queue in which commands to a namespace wait for tokens; `None` without a tenant,
-    /// and if the namespace is not scheduled.
+    /// or if the namespace is not scheduled.
     #[inline]
     pub(crate) fn token_queue(&self, nsid: u32) -> Option<TokenQueue> {
         let index = (nsid as usize).wrapping_sub(1);
         self.access.token_queues.get(index).copied().flatten()
     }
 
-    /// The connection became an I/O queue, of the class that its host named, if it did.
+    /// Makes the connection an I/O queue, of the class that its host named, if any.
     pub(crate) fn set_class(
         &mut self,
         named: Option<Class>,
@@ -220,7 +220,8 @@ impl Connection {
         cx.driver.set_class(self.socket, class);
     }
 
-    /// An answer with this many bytes of data, or an R2T, was appended to the send lists.
+    /// Handles an answer with this many bytes of data, or an R2T, after it was appended to the send
+    /// lists.
     #[inline]
     pub(crate) fn appended(
         &mut self,
@@ -234,7 +235,7 @@ impl Connection {
         output.appended(bytes, urgency, in_flight, &mut core.sends(), cx);
     }
 
-    /// Begins to receive, and to wait for ICReq.
+    /// Starts to receive; the host must send ICReq.
     pub(crate) fn start(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         self.arm(core, self.deadlines.opened + core.limits.connect_timeout);
         self.limit_receives(None, core, cx);
@@ -250,7 +251,7 @@ impl Connection {
         }
     }
 
-    /// Returns true while commands are carried out and answered.
+    /// Returns true while commands are executed and answered.
     pub(crate) fn answers(&self) -> bool {
         self.state <= ConnectionState::Draining
     }
@@ -260,20 +261,21 @@ impl Connection {
         self.fresh
     }
 
-    /// Counts a command that comes before Connect has succeeded; false for one too many.
+    /// Counts a command that arrives before Connect has succeeded; returns false if it exceeds the
+    /// limit.
     pub(crate) fn try_connect(&mut self) -> bool {
         self.attempts = self.attempts.saturating_add(1);
         self.attempts <= ATTEMPTS_MAX
     }
 
-    /// The connection is fresh no longer.
+    /// Ends the fresh state of the connection.
     pub(crate) fn leave_fresh(&mut self, core: &mut CoreState) {
         if std::mem::take(&mut self.fresh) {
             core.connections.fresh -= 1;
         }
     }
 
-    /// Takes the terms of ICReq, which is to be answered. `[NVMe-TCP 1.0 §3.3.1]`
+    /// Applies the terms of ICReq; the answer is still to be sent. `[NVMe-TCP 1.0 §3.3.1]`
     pub(crate) fn initialize(&mut self, request: &IcReq, core: &mut CoreState) {
         self.session.initialize(
             PduFormat {
@@ -287,7 +289,7 @@ impl Connection {
         self.enter(ConnectionState::AwaitingConnect, core);
     }
 
-    /// Connect succeeded: limits and the queue's size are known from here on.
+    /// Makes the connection a live queue after Connect, which sets its limits and size.
     pub(crate) fn go_live(&mut self, capsule_data_bytes: u32, core: &mut CoreState) {
         self.leave_fresh(core);
         self.enter(ConnectionState::Live, core);
@@ -298,7 +300,8 @@ impl Connection {
         });
     }
 
-    /// The host, tenant and class of the connection are known: what it holds counts for them.
+    /// Sets the purpose after the host, tenant and class are known, and charges the connection's
+    /// holdings to them.
     pub(crate) fn set_purpose(&mut self, purpose: Purpose, core: &mut CoreState) {
         let Some(controller) = self.controller() else {
             return;
@@ -318,7 +321,8 @@ impl Connection {
     /// Takes a slot for an I/O command.
     ///
     /// # Errors
-    /// Internal Error when the table is full: its host keeps more in flight than it may.
+    /// Internal Error when the table is full: its host has more commands in flight than the queue
+    /// has entries.
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -339,20 +343,20 @@ impl Connection {
         Ok(slot)
     }
 
-    /// A command has a buffer for its data, which its connection holds until it is answered.
+    /// Charges the buffer of a command's data to the connection until the command is answered.
     pub(crate) fn hold(&mut self, slot: u16, bytes: u32) {
         self.session.commands.slot(slot).transfer.held_bytes += bytes;
         self.holding.take(bytes);
     }
 
-    /// The connection holds no buffer for a command any longer.
+    /// Releases the connection's charge for a command's buffers.
     pub(crate) fn release_buffers(&mut self, slot: u16) {
         let transfer = &mut self.session.commands.slot(slot).transfer;
         let held = std::mem::take(&mut transfer.held_bytes);
         self.holding.give_back(held);
     }
 
-    /// A command is over: its slot is free.
+    /// Frees the slot of a command that has ended.
     pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
         self.release_buffers(slot);
         let entry = self.session.commands.slot(slot);
@@ -367,7 +371,7 @@ impl Connection {
         self.session.commands.give_back(slot);
     }
 
-    /// The bytes of a command count as outstanding: the queue's, and those of its class on the core.
+    /// Counts the bytes of a command as outstanding, for the queue and for its class on the core.
     pub(crate) fn begin_outstanding(&mut self, slot: u16, core: &mut CoreState) {
         let entry = self.session.commands.slot(slot);
         let bytes = u64::from(entry.transfer.length);
@@ -378,14 +382,14 @@ impl Connection {
         }
     }
 
-    /// A command has its device work on bytes for which it has no buffer, until it is over.
+    /// Charges the device work of a command without a buffer, until it ends.
     pub(crate) fn begin_work(&mut self, slot: u16) {
         let entry = self.session.commands.slot(slot);
         entry.accounting.works = true;
         self.holding.begin_work(entry.transfer.work_bytes.into());
     }
 
-    /// The device works for a command no longer.
+    /// Releases the charge for a command's device work.
     pub(crate) fn end_work(&mut self, slot: u16) {
         let entry = self.session.commands.slot(slot);
         if std::mem::take(&mut entry.accounting.works) {
@@ -393,7 +397,7 @@ impl Connection {
         }
     }
 
-    /// The bytes of a command count as outstanding no longer.
+    /// Stops counting the bytes of a command as outstanding.
     pub(crate) fn end_outstanding(&mut self, slot: u16, core: &mut CoreState) {
         let entry = self.session.commands.slot(slot);
         if !std::mem::take(&mut entry.accounting.outstanding) {
@@ -408,7 +412,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Ends the connection: the driver closes the socket once.
+    /// Ends the connection; the driver closes the socket exactly once.
     pub(crate) fn close(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         if self.state() >= ConnectionState::Closing {
             return;
@@ -426,7 +430,7 @@ impl Connection {
         match &self.owner {
             Owner::None => {}
             Owner::Admin(controller) => {
-                // At once, so that no queue joins after the admin queue is gone.
+                // Set at once, so that no queue joins after the admin queue is gone.
                 controller.shared.queues().dead = true;
                 core.actions
                     .push(Action::EndController(Arc::clone(&controller.shared)));
@@ -435,7 +439,7 @@ impl Connection {
         }
     }
 
-    /// The queue leaves its controller: another queue may take its identifier.
+    /// Removes the queue from its controller; its identifier may then be reused.
     fn leave_queues(&self, controller: &SharedController, core: &CoreState, now: Time) {
         let here = ConnectionPlace {
             core: core.index,
@@ -444,15 +448,15 @@ impl Connection {
         core.leave_queues(controller, self.session.commands.id, here, now);
     }
 
-    /// Takes Disconnect: no further command of the queue is carried out, and the answer is the last one.
+    /// Handles Disconnect: executes no further command of the queue; the answer is the last one.
     pub(crate) fn disconnect(&mut self, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
         self.disconnecting = Some(slot);
         self.drain(core, cx);
     }
 
-    /// Answers a Disconnect, if every other command of the queue is answered. The queue does not exist
-    /// any more when its host learns of that: another connection may have its identifier at once, although
-    /// this one stays for a moment. `[NVMe Base 2.0 §6.4]`
+    /// Answers a Disconnect once every other command of the queue is answered. When the host
+    /// receives the answer, the queue no longer exists: a new connection may use its identifier at
+    /// once, although this one stays for a moment. `[NVMe Base 2.0 §6.4]`
     fn disconnected(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         let last = self.session.commands.used() == 1 && self.session.stalled.is_none();
         let Some(slot) = self.disconnecting.take_if(|_| last) else {
@@ -461,14 +465,15 @@ impl Connection {
         if let Owner::Io(controller) = &self.owner {
             let controller = Arc::clone(controller);
             self.leave_queues(&controller, core, cx.now);
-            // End Controller does not find the queue any more, and need not wait for it.
+            // End Controller no longer finds the queue, and need not wait for it.
             self.disarmed = true;
             core.disarm(&controller);
         }
         self.run(slot, core, cx).finish(Status::SUCCESS);
     }
 
-    /// The driver has closed or released the socket: nothing that waits for the host can complete.
+    /// Handles the close or release of the socket by the driver: commands that wait for the host
+    /// cannot complete.
     pub(crate) fn closed(&mut self, core: &mut CoreState) {
         self.enter(ConnectionState::Closed, core);
         let unsent = self.session.output.abandon(&mut core.sends());
@@ -482,15 +487,15 @@ impl Connection {
         self.release_token_queues(core);
         for slot in self.session.commands.occupied() {
             let entry = self.session.commands.slot(slot);
-            // An admin command is never in a device: it waits for another core, or for the end of
-            // another controller, which may be far.
+            // An admin command is never in a device: it waits for another core or for the end of
+            // another controller, which may take long.
             if entry.state() != CommandState::Executing || entry.kind == CommandKind::Admin {
                 self.forget(slot, core);
             }
         }
     }
 
-    /// Returns true once, when nothing of the connection can change data any more: its controller
+    /// Returns true once, when nothing of the connection can change data any more; its controller
     /// counts such connections.
     pub(crate) fn disarm(&mut self) -> bool {
         let outlives = mutation::active(Mutation::CommandOutlives);
@@ -499,12 +504,12 @@ impl Connection {
         harmless && !std::mem::replace(&mut self.disarmed, true)
     }
 
-    /// Returns true once nothing of the connection is left.
+    /// Returns true when nothing of the connection is left.
     pub(crate) fn is_gone(&self) -> bool {
         self.state() == ConnectionState::Closed && self.session.commands.used() == 0
     }
 
-    /// Executes no further command, answers those in flight, then closes.
+    /// Drains the connection: executes no further command, answers those in flight, then closes.
     pub(crate) fn drain(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         match self.state() {
             ConnectionState::Live => {
@@ -523,14 +528,14 @@ impl Connection {
         }
     }
 
-    /// Closes a draining connection soon, if nothing is left to answer.
+    /// Closes a draining connection shortly after its last answer.
     pub(crate) fn drained(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         if self.state() == ConnectionState::Draining {
             self.disconnected(core, cx);
         }
         if self.state() == ConnectionState::Draining && self.is_drained() {
-            // Closing while input is unread would reset the connection, and the reset may
-            // overtake our last answers: give the host a moment to read them and to close.
+            // A close with unread input would reset the connection, and the reset may overtake the
+            // last answers. The linger time lets the host read them and close first.
             let soon = cx.now + core.limits.linger;
             if soon < self.deadlines.close {
                 self.deadlines.close = soon;
@@ -545,7 +550,8 @@ impl Connection {
         session.commands.used() == 0
             && session.output.is_idle()
             && session.stalled.is_none()
-            // With an admin queue its I/O queues end; their commands may be in a device for long.
+            // The I/O queues end with their admin queue; their commands may stay in a device for
+            // long.
             && !self.has_queues()
     }
 
@@ -559,8 +565,8 @@ impl Connection {
 }
 
 impl Connection {
-    /// Assigns the token queues that the host has by the rules now in force. A command that waits in
-    /// a queue which is not its own any more passes its gates once more.
+    /// Assigns the token queues that the host has by the current rules. A command that waits in a
+    /// queue of the former tenant passes its gates again.
     pub(crate) fn assign_token_queues(&mut self, core: &mut CoreState) {
         if self.state() == ConnectionState::Closed {
             return;
@@ -582,7 +588,7 @@ impl Connection {
             .filter_map(|(nsid, queue)| queue.filter(|&queue| !kept(nsid, queue)))
             .collect();
         for ticket in self.withdraw_from(&left, &before, core) {
-            // As a command of a namespace that was paused, and is open again.
+            // Like a command of a paused namespace that opened again.
             let entry = self.session.commands.slot(ticket.slot);
             entry.enter(CommandState::WaitingForNamespace, &mut core.states);
             core.waiters.released.push_back(ticket);
@@ -592,7 +598,7 @@ impl Connection {
         }
     }
 
-    /// The connection is gone: none of its commands waits for tokens any more.
+    /// Removes the closed connection's commands from all token queues.
     pub(crate) fn release_token_queues(&mut self, core: &mut CoreState) {
         let queues = std::mem::take(&mut self.access.token_queues);
         let left = queues.iter().copied().flatten().collect();
@@ -602,7 +608,7 @@ impl Connection {
         }
     }
 
-    /// Takes out the connection's commands that wait in the queues `left`, of those that it `had`.
+    /// Removes the connection's commands from the queues `left`, given its former queues `had`.
     fn withdraw_from(
         &mut self,
         left: &BTreeSet<TokenQueue>,
@@ -640,8 +646,8 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        // Slots, lists and buffers come with the first command that needs them, so this is all
-        // that a connection takes until then.
+        // Slots, lists and buffers are allocated with the first command that needs them, so an
+        // unused connection takes only this memory.
         assert!(
             size_of::<Connection>() <= 1024,
             "{}",

@@ -22,13 +22,15 @@ base::named! {
         AwaitingConnect = "awaiting Connect",
         /// The queue pair is connected.
         Live = "live",
-        /// No further command is executed; those in flight are answered, then the connection closes.
+        /// No further command is executed; commands in flight are answered, then the connection
+        /// closes.
         Draining = "draining",
-        /// A termination request was sent; the host closes, or else we do.
+        /// A termination request was sent; the host closes the connection, or else the target does
+        /// after the linger time.
         Terminating = "terminating",
         /// The driver closes the socket, or hands it to another core.
         Closing = "closing",
-        /// The socket is gone; commands may still be in a device.
+        /// The socket is closed or handed over; commands may still be in a device.
         Closed = "closed",
     }
 }

@@ -1,5 +1,6 @@
-//! Admin and Fabrics commands, from their arrival to the reply of the controller, and what a reply
-//! requests beyond its answer: the end of controllers and queues, aborts, notices to hosts.
+//! Admin and Fabrics commands, from their arrival to the controller's reply, and the actions that a
+//! reply requests in addition to its answer: the end of controllers and queues, aborts, notices to
+//! hosts.
 
 use crate::command::blocks;
 use crate::command::table::CommandKind;
@@ -30,7 +31,7 @@ use wire::nvme::{Command, DataDirection, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 impl Arrival<'_, '_> {
-    /// Begins an admin or Fabrics command: gets it a slot and a buffer, and its data.
+    /// Begins an admin or Fabrics command: gets a slot, a buffer and its data.
     pub(crate) fn begin_admin(&mut self) -> Result<(), NotTaken> {
         let (command, payload) = (self.command, self.payload);
         let direction = reply::direction(command);
@@ -112,7 +113,7 @@ impl Connection {
         self.assign_token_queues(core);
     }
 
-    /// The queue is connected.
+    /// Configures the connection after a successful Connect.
     fn connected(&mut self, connect: &Connect, capsule_data_bytes: u32, core: &mut CoreState) {
         let entries = u32::from(connect.sq_size) + 1;
         let flow_control = !connect.attributes.disables_sq_flow_control();
@@ -123,7 +124,7 @@ impl Connection {
 }
 
 impl Running<'_, '_> {
-    /// Carries out an admin or Fabrics command that has its data.
+    /// Executes an admin or Fabrics command that has its data.
     pub(crate) fn execute_admin(&mut self) -> Step {
         let Some(command) = self.entry().command.take() else {
             return Step::Wait;
@@ -159,7 +160,7 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Carries out what the reply of a controller requests beyond the answer.
+    /// Executes the actions that a controller's reply requests in addition to the answer.
     fn carry_out(&mut self, command: &Command, reply: Reply) -> Step {
         let asker = self.connection.ticket(self.slot);
         let mut result = 0;
@@ -170,7 +171,7 @@ impl Running<'_, '_> {
             }
             Reply::Bare(value) => result = value,
             Reply::AwaitEvent => {
-                // It waits in the controller, without a slot and without being part of a drain.
+                // It waits in the controller, without a slot and without delaying a drain.
                 self.connection.free(self.slot, self.core);
                 self.connection.deliver_events(self.core, self.cx);
                 return Step::Wait;
@@ -180,8 +181,8 @@ impl Running<'_, '_> {
                 self.connection.respond(cid, aborted, 0, self.core, self.cx);
             }
             Reply::Abort { queue, cid } => {
-                // At the end of the turn, on the controller's own queue as well: the command's own
-                // connection is at hand until then.
+                // At the end of the turn, even for the controller's own queue: the command's own
+                // connection is in use until then.
                 self.core.actions.push(Action::Abort { queue, cid, asker });
                 return Step::Wait;
             }
@@ -213,7 +214,7 @@ impl Running<'_, '_> {
         Step::Answer(Status::SUCCESS)
     }
 
-    /// Carries out one Fabrics command. `[NVMe Base 2.0 §6]`
+    /// Executes one Fabrics command. `[NVMe Base 2.0 §6]`
     fn fabrics(&mut self, command: &Command) -> Result<Reply, Status> {
         match FabricsCommand::parse(command)? {
             FabricsCommand::Connect(connect) => self.connect_queue(&connect),
@@ -245,7 +246,7 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Connect: the connection becomes a queue of a controller.
+    /// Executes Connect: makes the connection a queue of a controller.
     fn connect_queue(&mut self, connect: &Connect) -> Result<Reply, Status> {
         let Running {
             connection,
@@ -364,7 +365,7 @@ impl PollGroup {
         }
     }
 
-    /// Ends a controller's I/O queues, and lets it take no more.
+    /// Ends a controller's I/O queues, and makes it accept no more.
     pub(super) fn end_controller(&mut self, controller: &SharedController, cx: &mut Context<'_>) {
         let mut queues = controller.queues();
         queues.dead = true;
@@ -400,7 +401,7 @@ impl PollGroup {
         }
     }
 
-    /// Ends the reset or shutdown of a controller, which waited for its I/O queues.
+    /// Completes the reset or shutdown of a controller that waited for its I/O queues.
     pub(super) fn queues_ended(&mut self, admin: SlabKey, cntlid: u16) {
         let connection = self.connections.get_mut(admin);
         if let Some(connection) = connection.filter(|connection| connection.answers())
@@ -415,7 +416,7 @@ impl PollGroup {
         }
     }
 
-    /// Ends the controllers of hosts that may not use their subsystem any more.
+    /// Ends the controllers of hosts that may no longer use their subsystem.
     pub(super) fn end_denied(&mut self, cx: &mut Context<'_>) {
         let rules = self.core.shared.rules();
         for (_, connection) in self.connections.iter_mut() {
@@ -453,8 +454,8 @@ impl PollGroup {
         }
     }
 
-    /// Aborts a command for an Abort command of the core `from`. Returns true if it is aborted; `None`
-    /// if that is known only at the end of the command, which then answers the Abort.
+    /// Aborts a command for an Abort command of the core `from`. Returns true if it is aborted;
+    /// `None` if that is known only when the command ends, which then answers the Abort.
     pub(super) fn abort(
         &mut self,
         key: SlabKey,

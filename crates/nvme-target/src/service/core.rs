@@ -1,8 +1,8 @@
-//! State of a core apart from its connections: namespaces, send lists, accounts, and the commands and
-//! connections that wait.
+//! State of a core apart from its connections: namespaces, send lists, accounts, and waiting
+//! commands and connections.
 //!
-//! The functions of the service take this alongside a connection, so that both can be changed at once.
-//! Nothing here is shared with another core but what [`Shared`] has.
+//! The functions of the service take this state alongside a connection, so that both are mutable at
+//! once. Only [`Shared`] is shared with other cores.
 
 use crate::controller::registers::ControllerState;
 use crate::controller::registry::{ConnectionPlace, SharedController};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use switch::{Class, PerClass};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// Action on other connections than the one at hand; taken at the end of the turn.
+/// Action on other connections than the current one; executed at the end of the turn.
 #[derive(Debug)]
 pub(crate) enum Action {
     /// Ends a controller, with all its queues.
@@ -51,28 +51,29 @@ pub(crate) enum Action {
     },
 }
 
-/// Commands and connections that wait for something that the core has few of.
+/// Commands and connections that wait for limited resources of the core.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    /// Commands, and input of connections, that wait for a buffer or for a share of them.
+    /// Commands, and input of connections, that wait for a buffer or for a share of the buffers.
     pub(crate) lists: WaitLists,
-    /// The one that tries to take a buffer was the first of its list: it waits for none behind it.
+    /// The caller of [`may_take`](Self::may_take) was the first of its list, so the entries behind
+    /// it do not block it.
     pub(crate) first: bool,
-    /// Number of those that wait for a share, and have to try before the core may sleep: since
-    /// something was brought, or one of them went on, what they wait for may be free.
+    /// Number of entries waiting for a share that must retry before the core may sleep, because a
+    /// resource was returned or an entry succeeded.
     pub(crate) untried: usize,
-    /// Commands that pass their gates again: their namespace opened, or their tenant is another.
+    /// Commands that pass their gates again because their namespace opened or their tenant changed.
     pub(crate) released: VecDeque<Ticket>,
 }
 
 impl Waiters {
-    /// A share may be free: all that wait for one have to try.
+    /// Makes all entries that wait for a share retry, because a share may be free.
     pub(crate) fn try_all(&mut self) {
         self.untried = self.lists.len(WaitsFor::SHARE);
     }
 
-    /// Checks that a buffer of `bytes` or more may be taken from the pool: one is free, and nothing has
-    /// waited for it longer.
+    /// Checks that a buffer of at least `bytes` may be taken from the pool: one is free, and no
+    /// earlier entry waits for it.
     ///
     /// # Errors
     /// The list to wait in.
@@ -80,7 +81,7 @@ impl Waiters {
         let is_first = std::mem::take(&mut self.first);
         let mut own = None;
         let sizes = pool.classes().zip(pool.usage()).enumerate();
-        // The pool gives out the smallest one that is free.
+        // The pool hands out the smallest free buffer.
         for (number, (_, (_, free, _))) in
             sizes.filter(|(_, (class, _))| class.bytes >= bytes && class.count > 0)
         {
@@ -97,7 +98,7 @@ impl Waiters {
         Err(own.unwrap_or(WaitsFor::SHARE))
     }
 
-    /// A command does not wait for a buffer or a share, or no longer.
+    /// Removes a command from the list in which it waits for a buffer or a share, if any.
     pub(crate) fn forget(&mut self, entry: &mut Slot) {
         let place = std::mem::take(&mut entry.order.waits);
         if place != 0 {
@@ -106,16 +107,16 @@ impl Waiters {
     }
 }
 
-/// The core's connections, by the work that is due on them.
+/// The core's connections, by the work due on them.
 #[derive(Debug)]
 pub(crate) struct ConnectionLists {
     /// Connections before Connect.
     pub(crate) fresh: usize,
-    /// I/O queues of each class that their hosts named.
+    /// Number of I/O queues by the class that their hosts named.
     pub(crate) classes: PerClass<usize>,
-    /// Connections to close once their commands are through.
+    /// Connections to close once their commands have finished.
     pub(crate) draining: Vec<SlabKey>,
-    /// I/O queues that were connected in this turn, and have no thread yet.
+    /// I/O queues that were connected in this turn and have no thread yet.
     pub(crate) undealt: Vec<SlabKey>,
     pub(crate) timers: TimerQueue<SlabKey>,
     /// Numbers of connections that entered each state, by discriminant.
@@ -125,18 +126,18 @@ pub(crate) struct ConnectionLists {
 /// Publication of the counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Publication {
-    /// Counters changed since they were published.
+    /// Counters changed since the last publication.
     pub(crate) due: bool,
-    /// Earliest time of the next one.
+    /// Earliest time of the next publication.
     pub(crate) at: Time,
 }
 
-/// Times at which queues give back memory.
+/// Schedule for freeing unused queue memory.
 #[derive(Debug, Default)]
 pub(crate) struct Trimming {
-    /// Time of the next look.
+    /// Time of the next check.
     pub(crate) next: Time,
-    /// Commands that had come at the last look.
+    /// Number of commands received by the last check.
     pub(crate) commands: u64,
 }
 
@@ -149,21 +150,21 @@ pub(crate) struct CoreState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) switch: CoreSwitch,
     pub(crate) tokens: CoreTokens,
-    /// The target ends: commands need no tokens.
+    /// Commands need no tokens, because the target is shutting down.
     pub(crate) unscheduled: bool,
     pub(crate) namespaces: Namespaces,
-    /// Data of writes that were done at once. Ordered before anything but the next reads and writes
-    /// of the same input, so that a core or a host that hears of such a write, or of what came after
-    /// it, finds its data.
+    /// Data of writes that were executed immediately. Ordered before everything except the next
+    /// reads and writes of the same input, so that a core or host that learns of such a write, or
+    /// of a later event, finds its data.
     pub(crate) stores: UnorderedStores,
     pub(crate) lists: ListPool,
-    /// Tables of commands over extents.
+    /// Extent tables.
     pub(crate) tables: TablePool,
     pub(crate) accounts: Accounts,
-    /// Buffers for the data of Connect and of admin commands: one for each connection that may be before
-    /// Connect, and for each admin queue.
+    /// Buffers for the data of Connect and of admin commands: one for each possible connection
+    /// before Connect, and one for each admin queue.
     pub(crate) admin_buffers: BufferPool,
-    /// Buffers for data in capsules behind which data of R2Ts arrives.
+    /// Buffers for in-capsule data that precedes R2T data in the receive stream.
     pub(crate) capsule_buffers: BufferPool,
     pub(crate) waiters: Waiters,
     pub(crate) connections: ConnectionLists,
@@ -171,18 +172,18 @@ pub(crate) struct CoreState {
     /// Abort commands that wait for the end of a command of this core.
     pub(crate) aborts: Vec<WaitingAbort>,
     pub(crate) stats: CoreStats,
-    /// Commands that entered each state.
+    /// Numbers of commands that entered each state.
     pub(crate) states: StateCounts,
     pub(crate) publication: Publication,
     pub(crate) trimming: Trimming,
-    /// Time in which the core has something to do.
+    /// Time during which the core had work.
     pub(crate) work: Work,
-    /// Lines that peers may still cause in the log.
+    /// Log lines that peers may still cause.
     pub(crate) log_budget: LogBudget,
 }
 
-/// Returns the buffers of a core for admin queues, which are the first core's. Address space only, until
-/// they are used.
+/// Returns the buffers for admin queues, which only the first core has. They occupy only address
+/// space until their first use.
 fn admin_buffers(index: usize, limits: &Limits) -> BufferPool {
     let queues = limits.fresh_max() + limits.controllers;
     let class = BufferClass {
@@ -196,11 +197,11 @@ fn admin_buffers(index: usize, limits: &Limits) -> BufferPool {
     BufferPool::new(&[class]).expect("there is address space for some MiB")
 }
 
-/// Returns the buffers of a core for data in capsules that must not wait. Address space only, until they
-/// are used.
+/// Returns the buffers of a core for in-capsule data that must not wait. They occupy only address
+/// space until their first use.
 fn capsule_buffers(limits: &Limits) -> BufferPool {
     let class = BufferClass {
-        // A list of ranges has 4 KiB at most.
+        // A list of ranges has at most 4 KiB.
         bytes: (limits.in_capsule_bytes as usize).max(4096),
         count: CAPSULE_BUFFERS,
     };
@@ -273,7 +274,7 @@ impl CoreState {
         }
     }
 
-    /// Returns a namespace of a subsystem to change it, if this core has it.
+    /// Returns a namespace of a subsystem mutably, if this core has it.
     #[inline]
     pub(crate) fn namespace(&mut self, subsystem: u32, nsid: u32) -> Option<&mut CoreNamespace> {
         self.namespaces.get_mut(subsystem, nsid)
@@ -285,7 +286,7 @@ impl CoreState {
         self.namespaces.get(subsystem, nsid)
     }
 
-    /// Returns the namespaces of a subsystem that ask for tokens, each with the place of its
+    /// Returns the namespaces of a subsystem whose commands cost tokens, each with the index of its
     /// scheduler. Control path: allocates.
     pub(crate) fn scheduled(&self, subsystem: u32) -> Vec<(u32, u32)> {
         let namespaces = self.namespaces.of(subsystem).iter().flatten();
@@ -294,7 +295,7 @@ impl CoreState {
             .collect()
     }
 
-    /// The I/O queue at `place` is its controller's no longer.
+    /// Removes the I/O queue at `place` from its controller.
     pub(crate) fn leave_queues(
         &self,
         controller: &SharedController,
@@ -305,13 +306,13 @@ impl CoreState {
         let mut queues = controller.queues();
         queues.leave(queue, place, now);
         if queues.places.is_empty() {
-            // The admin queue may drain, and wait for this one.
+            // The admin queue may be draining and waiting for this queue.
             self.shared
                 .deliver(controller.admin.core, CoreMessage::Look);
         }
     }
 
-    /// Nothing of a connection of a controller can change data any more; after the last one, the
+    /// Notes that a connection of a controller can no longer change data; after the last one, the
     /// commands that wait for that are answered.
     pub(crate) fn disarm(&self, controller: &SharedController) {
         let (waiting, without_queues) = controller.disarm();
@@ -323,7 +324,7 @@ impl CoreState {
             self.shared.deliver(controller.admin.core, note);
         }
         for (core, asker) in waiting {
-            // To this core, too: the answer must not come before this turn's other work.
+            // Sent to this core, too: the answer must not precede this turn's other work.
             self.shared.deliver(core, CoreMessage::Ended { asker });
         }
         if mutation::active(Mutation::CommandOutlives) {
@@ -331,8 +332,8 @@ impl CoreState {
         }
     }
 
-    /// Nothing is left of a connection of a controller; after the last one, another controller may
-    /// have its identifier.
+    /// Notes that a connection of a controller has ended completely; after the last one, another
+    /// controller may reuse the identifier.
     pub(crate) fn detach(&self, controller: &SharedController) {
         if !mutation::active(Mutation::CommandOutlives) {
             self.leave(controller);
@@ -345,9 +346,9 @@ impl CoreState {
         }
     }
 
-    /// Hands a command of a queue of `class` (none for control) to a namespace's device. Returns it
-    /// as it ended if it is done already; otherwise its number among those that wait for space in the
-    /// device, or 0.
+    /// Submits a command of a queue of `class` (`None`: control) to a namespace's device. Returns
+    /// the command if it is complete; otherwise its number in the line for room in the device, or 0
+    /// if the device has it.
     pub(crate) fn submit<C: DeviceCommand>(
         &mut self,
         subsystem: u32,
@@ -383,7 +384,7 @@ impl CoreState {
         });
     }
 
-    /// Notes that counters changed.
+    /// Marks the counters as changed.
     #[inline]
     pub(crate) fn touch(&mut self) {
         self.publication.due = true;
@@ -413,7 +414,7 @@ impl CoreState {
         self.shared.core_stats.of(self.index).publish(&self.stats);
         let switch = self.switch.stats(&driver.service);
         if !self.shared.switch_stats.of(self.index).publish(&switch) {
-            // A reader has it: next time.
+            // A reader holds the lock: publish next time.
             self.publication.due = true;
         }
         let index = self.index;
@@ -423,7 +424,7 @@ impl CoreState {
         self.publication.due |= self.tokens.publish();
     }
 
-    /// Counts the usage of what the core has a limited amount of.
+    /// Updates the gauges of the core's limited resources.
     fn publish_usage(&mut self, buffers: &BufferPool) {
         let (all, used) = buffers.bytes();
         self.stats.buffer_bytes = all as u64;
@@ -435,7 +436,7 @@ impl CoreState {
         self.stats.work_bytes = self.accounts.work_bytes();
     }
 
-    /// Counts the state of a controller if it has changed.
+    /// Counts a controller's state if it changed.
     pub(crate) fn count_controller(&mut self, before: ControllerState, state: ControllerState) {
         let counter = match state {
             _ if state == before => return,
@@ -447,7 +448,7 @@ impl CoreState {
         *counter += 1;
     }
 
-    /// Counts what entered each state.
+    /// Copies the numbers of entries into each state to the counters.
     fn publish_states(&mut self) {
         let (stats, states) = (&mut self.stats, &self.states);
         stats.commands_dispatched = states.of(CommandState::Dispatched);

@@ -1,4 +1,4 @@
-//! Devices of a core: their channels move along, and their completions reach commands.
+//! Devices of a core: runs their channels and passes their completions to commands.
 
 use crate::namespace::{CoreNamespace, Waiting};
 use crate::request::Ticket;
@@ -10,7 +10,7 @@ use reactor::{Completion, Context};
 use std::collections::VecDeque;
 
 impl PollGroup {
-    /// Gives a device's completion to the command that waits for it.
+    /// Passes a device's completion to the command that waits for it.
     pub(super) fn complete(&mut self, completion: BlockCompletion, cx: &mut Context<'_>) {
         let ticket = Ticket::from_tag(completion.tag);
         let Some(connection) = self.connections.get_mut(ticket.connection) else {
@@ -25,7 +25,7 @@ impl PollGroup {
         }
     }
 
-    /// Gives a command over extents that is done to the command that waits for it.
+    /// Passes a completed command over extents to the command that waits for it.
     fn complete_extents(&mut self, command: Extents, cx: &mut Context<'_>) {
         let ticket = Ticket::from_tag(command.tag);
         let Some(connection) = self.connections.get_mut(ticket.connection) else {
@@ -39,7 +39,7 @@ impl PollGroup {
         }
     }
 
-    /// An operation of a device's channel completed.
+    /// Handles the completion of an operation of a device's channel.
     pub(super) fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
         let op_namespace = completion.key.op_namespace;
         let index = usize::from(op_namespace.0);
@@ -66,8 +66,8 @@ impl PollGroup {
         }
     }
 
-    /// Runs every device that has completions, requests that had no room, or a timer that is due. Idle
-    /// devices cost nothing, however many they are.
+    /// Runs every device that has completions, waiting requests or a due timer. Idle devices cost
+    /// nothing, regardless of their number.
     pub(super) fn run_devices(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(&(subsystem, nsid)) = self.core.namespaces.active.get(index) {
@@ -127,8 +127,8 @@ impl PollGroup {
         }
     }
 
-    /// Takes back the requests of a closed connection that its devices had no room for: they are not
-    /// needed any more, and a device that hangs would never take it.
+    /// Removes a closed connection's requests from the backlogs of its devices: they are no longer
+    /// needed, and a device that hangs would never take them.
     pub(super) fn withdraw(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let mut withdrawn = Vec::new();
         for namespace in self.core.namespaces.iter_mut() {
@@ -147,8 +147,8 @@ impl PollGroup {
         }
     }
 
-    /// A namespace pauses: requests that its device had no room for go back to the gate, because a
-    /// change waits only for requests that the device has. Parts of commands over extents, which have buffers, stay.
+    /// Moves the backlog of a pausing namespace back to its gate, because a change waits only for
+    /// requests that the device has. Parts of commands over extents, which have buffers, stay.
     pub(super) fn put_back(&mut self, subsystem: u32, nsid: u32) {
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return;
@@ -167,7 +167,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets every device begin the requests that were submitted in this turn.
+    /// Makes every device begin the requests submitted in this turn.
     pub(super) fn run_kicks(&mut self, cx: &mut Context<'_>) {
         for index in 0..self.core.namespaces.active.len() {
             let (subsystem, nsid) = self.core.namespaces.active[index];
@@ -179,7 +179,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets go of channels of which nothing is left in the driver.
+    /// Drops closing channels that have no operation left in the driver.
     pub(super) fn run_closing(&mut self, cx: &mut Context<'_>) {
         self.core.namespaces.closing.retain_mut(|channel| {
             channel.tick(cx);
@@ -190,7 +190,7 @@ impl PollGroup {
     }
 }
 
-/// Submits again what the device had no room for, until it has none again.
+/// Submits the backlog of a device until the device has no room.
 fn resubmit(
     namespace: &mut CoreNamespace,
     (done, done_extents): (&mut VecDeque<BlockCompletion>, &mut VecDeque<Extents>),

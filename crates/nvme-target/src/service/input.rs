@@ -1,4 +1,4 @@
-//! Input of connections: receives, the commands in them, and buffers for data in capsules.
+//! Input of connections: receives, their commands, and buffers for in-capsule data.
 
 use crate::request::CommandState;
 use crate::service::answers::take_buffer;
@@ -22,7 +22,7 @@ use wire::nvme::{Command, FabricsType, Status};
 use wire::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, PREFIX_BYTES_MAX};
 use wire::tcp::{CapsuleCmd, FatalErrorStatus};
 
-/// A command that has arrived, and has no slot yet.
+/// A command that has arrived but has no slot yet.
 #[derive(Debug)]
 pub(crate) struct Arrival<'a, 'd> {
     pub(crate) connection: &'a mut Connection,
@@ -32,12 +32,12 @@ pub(crate) struct Arrival<'a, 'd> {
     pub(crate) cx: &'a mut Context<'d>,
 }
 
-/// Why a command was not taken.
+/// Why a command was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     /// It is answered with this status.
     Refused(Status),
-    /// It waits for a buffer in this list, and with it all input behind it.
+    /// It waits for a buffer in this list, and all input behind it waits, too.
     Stalled(WaitsFor),
 }
 
@@ -53,15 +53,15 @@ impl From<WaitsFor> for NotTaken {
     }
 }
 
-/// Kind of the operation that receives.
+/// Kind of a receive operation.
 pub(crate) const RECEIVE: u8 = 2;
 
-/// Bytes that one receive discards of a connection that has sent a termination request, while a light
-/// host is active.
+/// Bytes per receive that a connection discards after its termination request, while a light host
+/// is active.
 const DISCARD_QUANTUM: NonZeroUsize = NonZeroUsize::new(BOUNDED_SEND_BYTES).expect("not 0");
 
 impl Connection {
-    /// Takes the end of a receive.
+    /// Handles the end of a receive.
     pub(crate) fn received(
         &mut self,
         mut received: Received,
@@ -114,7 +114,7 @@ impl Connection {
         self.arm_receive(core, cx);
     }
 
-    /// The kernel has no connection to the host any more.
+    /// Handles the kernel's loss of the connection to the host.
     pub(crate) fn broken(&mut self, error: &Error, core: &mut CoreState, cx: &mut Context<'_>) {
         let open = self.state() < ConnectionState::Closing;
         if open && error.kind() == ErrorKind::TimedOut {
@@ -124,8 +124,8 @@ impl Connection {
         self.close(core, cx);
     }
 
-    /// Sets the bytes that the next receives take: while a light host is active, a heavy host gets one
-    /// caravan per turn. `asked` is the demand in the last receive, if there was one.
+    /// Sets the size limit of the next receives: while a light host is active, a heavy host gets
+    /// one caravan per turn. `asked` is the demand in the last receive, if there was one.
     pub(super) fn limit_receives(
         &mut self,
         asked: Option<Asked>,
@@ -148,8 +148,8 @@ impl Connection {
         };
         self.holding.host().set(host);
         let quantum = quantum.filter(|_| core.switch.knobs().light_hosts);
-        // Input after a termination request is discarded, the sooner the better. What is to be sent
-        // before the request leaves in pieces all the same.
+        // Input after a termination request is discarded as early as possible. Output queued before
+        // the request is still sent in pieces.
         let ends = self.state() >= ConnectionState::Terminating;
         let quantum = quantum.map(|quantum| {
             if ends {
@@ -170,7 +170,7 @@ impl Connection {
         class.is_some_and(|class| !class.properties().may_wait)
     }
 
-    /// Samples the load of an I/O queue and of its core, after commands came.
+    /// Updates the load of an I/O queue and of its core after commands arrived.
     fn sample_demand(&mut self, core: &mut CoreState, now: Time) {
         let Some(class) = self.session.output.class() else {
             return;
@@ -180,8 +180,8 @@ impl Connection {
         *load = *load - before + after;
     }
 
-    /// Works on input until it is used up, or a command has to wait for a buffer. Returns the number of
-    /// bytes behind that command; 0 without one.
+    /// Processes input until it is used up, or until a command has to wait for a buffer. Returns
+    /// the number of bytes behind that command; 0 if none waits.
     fn consume(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) -> usize {
         let mut input = bytes;
         let mut left = 0;
@@ -211,7 +211,7 @@ impl Connection {
         left
     }
 
-    /// Returns the list in which a command waits that was not taken.
+    /// Handles an event; returns the list in which its command waits, if it was not accepted.
     #[inline]
     fn take_event(
         &mut self,
@@ -246,8 +246,8 @@ impl Connection {
         None
     }
 
-    /// Tries again the command that input waits for, which has left its list. Returns true if input goes
-    /// on; otherwise it is the last of a list again.
+    /// Retries the command for which input waits, after it left its list. Returns true if input
+    /// continues; otherwise it is again the last of a list.
     pub(crate) fn resume_input(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
         let Some(mut stalled) = self.session.stalled.take() else {
             return true;
@@ -263,7 +263,7 @@ impl Connection {
             return false;
         }
         core.waiters.first = false;
-        // The host was not late while its input waited.
+        // Time during which the input waited does not count against the host.
         (self.session.last_input, self.session.resumed) = (cx.now, cx.now);
         if self.session.transferring > 0 {
             let limits = &core.limits;
@@ -280,7 +280,7 @@ impl Connection {
         true
     }
 
-    /// Drops input that waits. Returns true if there was any.
+    /// Drops waiting input. Returns true if there was any.
     pub(super) fn drop_input(&mut self, core: &mut CoreState) -> bool {
         let stalled = self.session.stalled.take();
         if let Some(stalled) = &stalled {
@@ -289,7 +289,7 @@ impl Connection {
         stalled.is_some()
     }
 
-    /// Starts the next receive, straight into the memory of a command where a big payload arrives.
+    /// Starts the next receive; a large payload is received directly into its command's memory.
     pub(crate) fn arm_receive(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         let waits = self.placement.moving.is_some() && self.session.is_between_commands();
         if !self.session.may_receive() || waits || self.state() >= ConnectionState::Closing {
@@ -307,8 +307,8 @@ impl Connection {
         );
     }
 
-    /// Ends the connection with a termination request, and gives the host a while to read it.
-    /// `[NVMe-TCP 1.0 §3.6.2.5]`
+    /// Sends a termination request, and gives the host time to read it before the close. `[NVMe-TCP
+    /// 1.0 §3.6.2.5]`
     #[cold]
     pub(crate) fn terminate(
         &mut self,
@@ -337,12 +337,13 @@ impl Connection {
             self.deadlines.close = cx.now + core.limits.linger;
             self.arm(core, self.deadlines.close);
         } else {
-            // The host does not read what it got already; it will not read this either.
+            // The host does not read earlier output, so it would not read the request either.
             self.close(core, cx);
         }
     }
 
-    /// Takes a command off the submission queue. Returns the list in which it waits if it was not taken.
+    /// Takes a command off the submission queue. Returns the list in which it waits if it was not
+    /// accepted.
     #[inline]
     fn take_command(
         &mut self,
@@ -397,8 +398,8 @@ impl Connection {
         Some(list)
     }
 
-    /// Begins a command, or refuses it. Returns the list in which the command waits if it was not taken:
-    /// then nothing has changed, so that this can be called again.
+    /// Begins a command, or refuses it. Returns the list in which the command waits if it was not
+    /// accepted; in this case nothing has changed, so that the call can be repeated.
     #[inline]
     fn dispatch(
         &mut self,
@@ -437,7 +438,7 @@ impl Connection {
         }
     }
 
-    /// A command came that may not come now.
+    /// Handles a command that is not allowed in the current state.
     #[cold]
     fn violate(
         &mut self,
@@ -460,12 +461,12 @@ impl Connection {
 }
 
 impl Arrival<'_, '_> {
-    /// Returns a buffer for the data of a command that has no slot yet, and its bytes, which count for the
-    /// connection.
+    /// Returns a buffer for the data of a command that has no slot yet, and its size in bytes,
+    /// which is charged to the connection.
     ///
-    /// An admin queue that holds no buffer always finds one of 8 KiB: Keep Alive would wait behind its
-    /// command. For an I/O queue with outstanding R2Ts there are a few outside the pool: their data comes behind
-    /// the command.
+    /// An admin queue that holds no buffer always gets one of 8 KiB, because a Keep Alive would
+    /// wait behind its command. An I/O queue with outstanding R2Ts may use a few buffers outside
+    /// the pool, because the data of the R2Ts arrives behind the command.
     ///
     /// # Errors
     /// The list in which input has to wait.
@@ -478,7 +479,7 @@ impl Arrival<'_, '_> {
         } = self;
         let (length, pool) = (length as usize, cx.driver.buffers());
         if connection.is_fresh() {
-            // One at a time, so that other connections find theirs.
+            // One buffer at a time, so that other connections get theirs.
             let first = connection.session.commands.used() == 0;
             let buffer = first.then(|| take_buffer(&core.admin_buffers, length));
             let (buffer, _) = buffer.flatten().ok_or(WaitsFor::SHARE)?;
@@ -499,15 +500,15 @@ impl Arrival<'_, '_> {
             Owner::Io(_) if connection.session.transferring > 0 => Some(&core.capsule_buffers),
             _ => return Err(list),
         };
-        // Otherwise it tries again whenever one of these may have come back.
+        // Otherwise it retries whenever one of these buffers may have been returned.
         let buffer = kept.and_then(|kept| take_buffer(kept, length));
         buffer.ok_or(WaitsFor::SHARE)
     }
 }
 
 impl Running<'_, '_> {
-    /// Gives a command its buffer and the data that came `inside` of its capsule, with the bytes to skip
-    /// there. It continues, or waits for the rest of the capsule.
+    /// Gives a command its buffer and copies the data that arrived `inside` its capsule, after the
+    /// bytes to skip there. The command continues, or waits for the rest of the capsule.
     pub(crate) fn receive_capsule(
         &mut self,
         (mut buffer, held): (IoSlice, u32),

@@ -1,8 +1,8 @@
 //! Commands on I/O queues, from their arrival to a slot or an answer.
 //!
-//! Each is checked once, by its row of the [table](crate::command::table). Reads of a device that is
-//! memory, and writes to it with their data in the capsule, are done while they are parsed: no slot,
-//! no request, no copy of the data of a read. Everything else takes a slot, and continues in
+//! Each command is checked once, by its row of the [table](crate::command::table). Reads of memory
+//! devices, and writes to them with in-capsule data, are executed during parsing: no slot, no
+//! request, no copy of read data. Every other command takes a slot and continues in
 //! [`requests`](super::requests).
 
 use crate::command::blocks::{self, Admitted};
@@ -36,7 +36,7 @@ impl<'d> Arrival<'_, 'd> {
         }
     }
 
-    /// Begins a command that is never done at once.
+    /// Begins a command that is never executed immediately.
     fn begin_row(&mut self, row: &Row) -> Result<(), NotTaken> {
         if !row.is_offered(&self.core.limits) {
             return Err(Status::INVALID_OPCODE.with_dnr().into());
@@ -177,7 +177,7 @@ impl<'d> Arrival<'_, 'd> {
         Ok(())
     }
 
-    /// Takes a slot for the command, which waits for data or its gates in there.
+    /// Takes a slot for the command, in which it waits for data or its gates.
     fn begin(&mut self, admitted: &Admitted) -> Result<Running<'_, 'd>, Status> {
         let slot = self
             .connection
@@ -185,7 +185,7 @@ impl<'d> Arrival<'_, 'd> {
         Ok(self.connection.run(slot, self.core, self.cx))
     }
 
-    /// Takes a slot for a command on a run of blocks.
+    /// Takes a slot for a command on a contiguous block range.
     fn begin_run(&mut self, admitted: &Admitted) -> Result<Running<'_, 'd>, Status> {
         self.core.stores.order();
         let mut command = self.begin(admitted)?;
@@ -201,7 +201,7 @@ impl<'d> Arrival<'_, 'd> {
         Ok(command)
     }
 
-    /// Takes a slot for a command that has no data in its capsule, and lets it continue.
+    /// Takes a slot for a command without in-capsule data, and continues it.
     fn admit(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
         let mut command = if admitted.kind == CommandKind::Flush {
             self.begin(admitted)?
@@ -212,14 +212,14 @@ impl<'d> Arrival<'_, 'd> {
         Ok(())
     }
 
-    /// Begins a command with data from the host, which comes first.
+    /// Begins a command whose data arrives from the host first.
     fn with_data(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
         let payload = self.payload;
         let inside = blocks::arrival(self.command.data_pointer()?, payload, admitted.bytes)?;
         let Some(inside) = inside else {
             return self.admit(admitted);
         };
-        // Also if the device is memory: a reader must never see half a block of what is arriving
+        // This applies to memory devices, too: a reader must never see half of an arriving block
         // (docs/design/decisions/0005-whole-blocks.md).
         let buffer = self.buffer(admitted.bytes)?;
         let mut command = self.begin_run(admitted)?;
@@ -227,8 +227,8 @@ impl<'d> Arrival<'_, 'd> {
         Ok(())
     }
 
-    /// Begins a command on more blocks than one request has, as a list of one range: VSL and WZSL
-    /// say what is fast, not what is possible. `[NVMe NVM 1.0 §3.2.5, §3.2.8]`
+    /// Begins a command on more blocks than one request may have, as a list of one range: VSL and
+    /// WZSL report the fast size, not a maximum. `[NVMe NVM 1.0 §3.2.5, §3.2.8]`
     fn begin_pieces(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
         let run = &admitted.run;
         let range = DatasetRange {
@@ -299,8 +299,8 @@ impl<'d> Arrival<'_, 'd> {
     }
 }
 
-/// Pays for a read or write of memory that is about to be done at once, and counts it for its
-/// tenant. Returns false if it has to wait for its tokens, or the host has no tenant.
+/// Pays for a read or write of memory that is about to be executed immediately, and counts it for
+/// its tenant. Returns false if it has to wait for its tokens, or if the host has no tenant.
 #[inline]
 fn pay_at_once(
     queue: Option<TokenQueue>,

@@ -1,4 +1,4 @@
-//! The service: the connections of one core, and the only module that knows all the others.
+//! The service: the connections of one core, and the only module that uses all other modules.
 //!
 //! ```text
 //!             ┌────────────────────────── service ──────────────────────────┐
@@ -13,20 +13,21 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `turn` | the order of a turn; commands that wait; new connections; the drain |
-//! | `input` | receives, the commands in them, buffers for data in capsules |
+//! | `turn` | the order of a turn; waiting commands; new connections; the drain |
+//! | `input` | receives, the commands in them, buffers for in-capsule data |
 //! | `io` | the arrival of I/O commands |
 //! | `controller` | admin and Fabrics commands; the end of controllers; notices to hosts |
-//! | `requests` | the life of a command that has a slot |
-//! | `devices` | completions of devices, and what they had no room for |
-//! | `answers` | answers, R2Ts, events, and what is ready to be sent |
-//! | `connection`, `timers` | the life of a connection; its deadlines |
+//! | `requests` | commands that have a slot, until they are answered |
+//! | `devices` | completions of devices, and requests that they had no room for |
+//! | `answers` | answers, R2Ts, events, and the output that is ready |
+//! | `connection`, `timers` | connections from accept to close; their deadlines |
 //! | `moves` | application steering, thread scaling |
 //! | `changes` | changes of the configuration |
-//! | `core`, `wait_lists` | state of the core; commands that wait for buffers or shares, in order |
+//! | `core`, `wait_lists` | state of the core; commands waiting for buffers or shares, in order |
 //!
-//! A read of a device goes through `input`, `io`, `requests`, `devices` and `answers`; a read of memory
-//! through the first two. Functions that take both a connection and the core's state exist here alone.
+//! A read of a device goes through `input`, `io`, `requests`, `devices` and `answers`; a read of
+//! memory through the first two. Functions that take both a connection and the core's state exist
+//! only here.
 
 mod answers;
 mod changes;

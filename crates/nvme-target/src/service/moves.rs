@@ -1,17 +1,17 @@
-//! I/O queues that move from one core to another: application steering `[blk-switch §3.3, Algorithm 2]`
-//! and thread scaling `[ReFlex §4.3]`.
+//! Moves of I/O queues between cores: application steering `[blk-switch §3.3, Algorithm 2]` and
+//! thread scaling `[ReFlex §4.3]`.
 //!
-//! In blk-switch, the threads that serve receive-side queues move. Here a core is one thread for all of
-//! its queues, so the queue moves, with its connection. Every core decides for its own queues from its
-//! load and the loads that the other cores published last (docs/design/decisions/0008-steered-queues.md). A
-//! queue leaves at a quiet moment, which it gets by taking no further commands; if that takes longer
-//! than [`MOVE_PATIENCE`], it stays.
+//! In blk-switch, the threads that serve receive-side queues move. Here a core is one thread for
+//! all of its queues, so the queue moves, with its connection. Every core decides for its own
+//! queues from its load and the last published loads of the other cores
+//! (docs/design/decisions/0008-steered-queues.md). A queue leaves when it has no command in flight;
+//! for that it takes no further commands. After [`MOVE_PATIENCE`] the move is cancelled.
 //!
-//! The first thread accepts connections and has all admin queues, so it is always in use. It decides how
-//! many threads are in use, from what each reports of its last period
-//! (docs/design/decisions/0014-thread-scaling.md). I/O queues are dealt out to these when they are connected. A
-//! thread that is not in use has no connection and no timer: it sleeps until a queue comes. Invariant: no
-//! queue is lost if two threads see different numbers of threads.
+//! The first thread accepts connections and has all admin queues, so it is always in use. It
+//! decides how many threads are in use, from the last period of each
+//! (docs/design/decisions/0014-thread-scaling.md). I/O queues are dealt out to these threads at
+//! Connect. An unused thread has no connection and no timer: it sleeps until a queue arrives.
+//! Invariant: no queue is lost if two threads see different numbers of threads.
 
 use crate::controller::registry::ConnectionPlace;
 use crate::limits::{MOVE_PATIENCE, MOVE_PATIENCE_MAX};
@@ -37,12 +37,12 @@ use switch::{Class, CoreSet, PerClass, affinity};
 use transport::Receiver;
 
 impl Connection {
-    /// Returns true while nothing is in flight that a move would have to take along.
+    /// Returns true if nothing is in flight that a move would have to transfer.
     pub(crate) fn is_quiet(&self) -> bool {
         self.state() == ConnectionState::Live && self.session.is_quiet()
     }
 
-    /// Plans a move, for the next quiet moment.
+    /// Plans a move for the next quiet moment.
     pub(crate) fn plan_move(&mut self, planned: PlannedMove) {
         if let Some(counted) = &mut self.placement.counted {
             counted.move_to(planned.to);
@@ -50,8 +50,9 @@ impl Connection {
         self.placement.moving = Some(planned);
     }
 
-    /// Gives a planned move up: the queue found no quiet moment. On the way home it is not asked
-    /// again, or one with a slow device would spend its time waiting for such moments.
+    /// Cancels a planned move because the queue had no quiet moment. A queue that was to return
+    /// home does not try again, or a queue with a slow device would spend its time waiting for
+    /// quiet moments.
     pub(crate) fn cancel_move(&mut self, here: usize) {
         let placement = &mut self.placement;
         let to = placement.moving.take().map(|planned| planned.to);
@@ -61,7 +62,8 @@ impl Connection {
         }
     }
 
-    /// Leaves a core that has let go of its socket; `None` for a connection that is no I/O queue.
+    /// Removes the connection from a core that has released its socket; `None` for a connection
+    /// that is no I/O queue.
     pub(crate) fn hand_over(mut self, core: &mut CoreState) -> Option<Handover> {
         let class = self.session.output.class()?;
         let planned = self.placement.moving;
@@ -94,7 +96,7 @@ impl Connection {
         })
     }
 
-    /// Arrives on a core; its driver has adopted the stream as `socket`.
+    /// Adds the connection to a core whose driver has adopted the stream as `socket`.
     pub(crate) fn take_over(
         handover: Handover,
         socket: SocketId,
@@ -104,7 +106,7 @@ impl Connection {
         let mut connection = Self::new(socket, handover.ends, handover.permit, core, cx.now);
         connection.leave_fresh(core);
         connection.enter(ConnectionState::Live, core);
-        // Asked here: the rules may have changed on the way.
+        // Decided anew, because the rules may have changed during the move.
         let (rules, from) = (core.shared.rules(), connection.peer.ip());
         let decision = handover.controller.decide_from(&rules, from);
         connection.access.rights = decision.rights();
@@ -130,11 +132,11 @@ impl Connection {
     }
 }
 
-/// Kind of the operation that hands a connection out.
+/// Kind of the operation that releases a socket.
 pub(super) const RELEASE: u8 = 4;
 
 impl PollGroup {
-    /// Forgets the loads of queues that have fallen silent, now and then.
+    /// Periodically clears the loads of queues that have become silent.
     pub(super) fn forget_silent(&mut self, now: Time) {
         if now < self.core.switch.forget_at {
             return;
@@ -184,7 +186,8 @@ impl PollGroup {
             if settled && !is_worth_it(class, load, here, to, loads) {
                 continue;
             }
-            // The company that it would go for may be gone, or be itself a moment ago.
+            // Other gathering load may have left the destination, or may be this queue's own
+            // earlier load.
             let is_new = now.since(connection.deadlines.opened) < AFFINITY_DWELL;
             let at_home = has_homes && home_of(connection) == Some(here) && gathers(class);
             if at_home && (is_new || !any_gathers(&recent[to])) {
@@ -213,14 +216,14 @@ impl PollGroup {
         } = &mut self.steering;
         shared.loads.of(here).publish(now, &self.core.switch.load);
         loads.clear();
-        // A thread that is not in use has no load, and would look like the best of places.
+        // An unused thread has no load and would appear to be the best destination.
         let in_use = shared.loads.iter().take(active);
         loads.extend(in_use.map(|core| core.load(now)));
         queues.clear();
         let mut asked = PerClass::default();
         let core = CoreId(u32::try_from(here).expect("a machine has fewer cores"));
         let allowed = CoreSet::first(loads.len());
-        // Without such load nowhere, nothing moves, and there is no need to look at every queue.
+        // Without gathering load on any core nothing moves, so the queues need not be examined.
         if loads.iter().any(any_gathers) {
             for (key, connection) in self.connections.iter() {
                 let Some(class) = steered_class(connection) else {
@@ -243,7 +246,8 @@ impl PollGroup {
         recent.extend(in_use.map(|core| core.load(now)));
     }
 
-    /// Lets queues go home that have been away for a while, and are better off there.
+    /// Moves queues back to their home thread if they have been away for a while and are better
+    /// placed there.
     fn send_home(&mut self, now: Time) {
         let here = self.core.index;
         let Steering {
@@ -255,7 +259,7 @@ impl PollGroup {
         } = &mut self.steering;
         let load =
             |connection: &Connection| connection.placement.demand.load_within(AFFINITY_DWELL, now);
-        // Load of gathering classes here, by the home of its queue.
+        // Load of gathering classes on this core, by the home of its queue.
         gathered.clear();
         gathered.resize(recent.len(), 0);
         let mut homeless: u64 = 0;
@@ -272,7 +276,7 @@ impl PollGroup {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
-            // A home that is not in use is none.
+            // A home thread that is not in use does not count.
             let away = |&home: &usize| home != here && home < recent.len();
             let Some(to) = home_of(connection).filter(away) else {
                 continue;
@@ -290,7 +294,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets a queue move as soon as it has a quiet moment, which it gets until then or not at all.
+    /// Lets a queue move at its next quiet moment before `until`; otherwise the move is cancelled.
     pub(super) fn send_off(&mut self, key: SlabKey, moving: PlannedMove, until: Time) {
         let connection = self.connections.get_mut(key);
         if let Some(connection) = connection.filter(|connection| is_movable(connection)) {
@@ -313,13 +317,13 @@ impl PollGroup {
                 continue;
             }
             if connection.is_quiet() {
-                // From here on nothing but its arrival elsewhere can happen to it.
+                // From here on, the only possible event for it is its arrival on the other core.
                 connection.enter(ConnectionState::Closing, &mut self.core);
                 let socket = connection.socket;
                 let operation = OpKey::new(self.core.op_namespace, RELEASE, key);
                 cx.submit(operation, Op::Release { socket });
             } else if state != ConnectionState::Live || cx.now >= until {
-                // One that ends receives again: it has to see its host close.
+                // A connection that is ending receives again, because it has to see its host close.
                 connection.cancel_move(self.core.index);
                 connection.arm_receive(&mut self.core, cx);
             } else {
@@ -330,7 +334,7 @@ impl PollGroup {
         }
     }
 
-    /// The driver let go of a queue that is to move.
+    /// Handles the release of a moving queue's socket by the driver.
     pub(super) fn released(&mut self, key: SlabKey, stream: Stream, cx: &mut Context<'_>) {
         let Some(connection) = self.connections.remove(key) else {
             return;
@@ -349,7 +353,8 @@ impl PollGroup {
             MoveReason::Scaled => self.core.switch.counters.scaled_out += 1,
         }
         self.core.touch();
-        // Its new core knows whether the subsystem goes; this one waits for it no more.
+        // The new core knows whether the subsystem is being removed; this core no longer waits for
+        // the queue.
         self.finish_removal(subsystem, cx);
         let handover = Box::new(handover);
         let note = CoreMessage::Arrive { stream, handover };
@@ -360,7 +365,7 @@ impl PollGroup {
         }
     }
 
-    /// A queue comes from another core.
+    /// Takes over a queue from another core.
     pub(super) fn arrive(&mut self, stream: Stream, handover: Handover, cx: &mut Context<'_>) {
         let subsystem = self
             .core
@@ -391,7 +396,7 @@ impl PollGroup {
             MoveReason::Scaled => self.core.switch.counters.scaled_in += 1,
         }
         self.core.touch();
-        // If the queue was ended meanwhile, its place is gone, and the end did not find it.
+        // If the queue was ended during the move, its place is gone, and the end did not find it.
         let here = self.core.index;
         let ours = connection.controller().is_some_and(|controller| {
             let mut queues = controller.queues();
@@ -410,7 +415,7 @@ impl PollGroup {
         }
     }
 
-    /// A queue has no place to go: its connection closes, and its host connects again.
+    /// Closes the connection of a queue that can go to no core; its host reconnects.
     fn lose(&mut self, handover: Handover, now: Time) {
         let controller = handover.controller.clone();
         let (queue, from) = (handover.terms.id, handover.from);
@@ -421,23 +426,23 @@ impl PollGroup {
     }
 }
 
-/// The thread that a queue is at home on, if there is one.
+/// Returns the home thread of a queue, if it has one.
 fn home_of(connection: &Connection) -> Option<usize> {
     connection.placement.home.map(usize::from)
 }
 
-/// Returns true if work of this class is better off with its like.
+/// Returns true if queues of this class are placed together.
 fn gathers(class: Class) -> bool {
     class.properties().placement == Placement::Gather
 }
 
-/// Returns true if any of this load is of such a class.
+/// Returns true if the load contains any gathering class.
 fn any_gathers(load: &PerClass<u64>) -> bool {
     load.iter()
         .any(|(class, &bytes)| gathers(class) && bytes > 0)
 }
 
-/// The class of a queue that may be moved.
+/// Returns the class of a queue that may be moved.
 fn steered_class(connection: &Connection) -> Option<Class> {
     connection
         .session
@@ -446,9 +451,9 @@ fn steered_class(connection: &Connection) -> Option<Class> {
         .filter(|_| is_movable(connection))
 }
 
-/// Returns true if a queue that spreads finds its new core, with its own load there, no busier with
-/// such work than the old one. The rule itself does not look at that: where two cores have the same
-/// load, the smallest difference would pile everything up on one.
+/// Returns true if, for a spreading queue, the new core is no busier with that class (including the
+/// queue's own load) than the old core is. The steering rule itself does not check that: between
+/// two cores of equal load, the smallest difference would move everything to one.
 fn is_worth_it(class: Class, load: u64, from: usize, to: usize, loads: &[PerClass<u64>]) -> bool {
     let spreads = class.properties().placement == Placement::Spread;
     !spreads || loads[to][class].saturating_add(load) <= loads[from][class]
@@ -457,8 +462,8 @@ fn is_worth_it(class: Class, load: u64, from: usize, to: usize, loads: &[PerClas
 /// The thread that accepts connections and decides for all threads.
 const FIRST: usize = 0;
 
-/// A queue with this part of its thread's load, in thousandths, is small enough to be shared with
-/// any thread that is worth it; there is no need to look for a smaller one.
+/// A queue with at most this part of its thread's load, in thousandths, is small enough for any
+/// thread worth sharing with; the search for a smaller one stops.
 const SMALL_PERMILLE: u32 = 100;
 
 impl PollGroup {
@@ -467,7 +472,8 @@ impl PollGroup {
         self.core.index < self.core.shared.threads.active()
     }
 
-    /// Once a turn, after everything else: counts the time of the turn, and runs what is due.
+    /// Counts the time of the turn and runs due scaling work; called once per turn, after
+    /// everything else.
     pub(super) fn scale(&mut self, cx: &Context<'_>) {
         self.core.work.turned(cx.now, cx.driver.slept());
         if self.draining {
@@ -479,7 +485,7 @@ impl PollGroup {
         self.hand_on(cx.now);
     }
 
-    /// Returns the time at which something is due although nothing happens.
+    /// Returns the time at which scaling work is due without any other event.
     pub(super) fn scaling_deadline(&self) -> Time {
         if self.draining {
             return Time::NEVER;
@@ -494,7 +500,7 @@ impl PollGroup {
         })
     }
 
-    /// Works within other bounds from now on.
+    /// Sets new bounds for the number of threads.
     pub(super) fn set_thread_range(&mut self, range: ThreadRange, now: Time) {
         let scaling = &mut self.scaling;
         if scaling.range == range {
@@ -504,19 +510,19 @@ impl PollGroup {
         if let Some(rule) = &mut scaling.rule {
             rule.set_range(range);
         }
-        // What was before says nothing about the period that begins.
+        // The previous load does not describe the period that begins.
         self.core.work.end_period(now);
         self.core.tokens.was_late();
     }
 
-    /// Gives new queues their threads.
+    /// Assigns new queues to threads.
     fn deal(&mut self, cx: &Context<'_>) {
         while let Some(key) = self.core.connections.undealt.pop() {
             let threads = &self.core.shared.threads;
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
-            // It may have been cut right after Connect; then its socket is gone already.
+            // It may have been closed right after Connect; then its socket is gone already.
             if connection.state() >= ConnectionState::Closing {
                 continue;
             }
@@ -534,14 +540,14 @@ impl PollGroup {
         }
     }
 
-    /// Tells the first thread now and then how busy this one is.
+    /// Publishes this thread's load to the first thread, once per period.
     fn end_period(&mut self, now: Time) {
         let ThreadRange { min, max } = self.scaling.range;
         if min == max || now.since(self.core.work.since()) < THREAD_SCALING_PERIOD {
             return;
         }
         let busy_permille = self.core.work.end_period(now);
-        // Below, it does not matter.
+        // Below this load, the value is not used.
         let asked = busy_permille >= THREAD_LATE_PERMILLE;
         let smallest_permille = if asked { self.smallest_part() } else { 1000 };
         let late = self.core.tokens.was_late();
@@ -552,14 +558,15 @@ impl PollGroup {
         };
         let (index, threads) = (self.core.index, &self.core.shared.threads);
         threads.publish(index, now, did);
-        // With no thread to give up, the first one may be asleep. A mailbox that is full wakes it.
+        // With the minimum number of threads in use, the first thread may be asleep. A full mailbox
+        // wakes it anyway.
         if did.is_pressed() && index != FIRST && threads.active() == min {
             let _ = self.core.shared.send(FIRST, CoreMessage::Look);
         }
     }
 
-    /// Returns the part of the thread's load that its smallest queue with a load has, in thousandths;
-    /// or that of one that is small enough.
+    /// Returns the share of the thread's smallest loaded queue in its load, in thousandths; or the
+    /// first share found that is small enough.
     fn smallest_part(&self) -> u32 {
         let total: u64 = self.core.switch.load.iter().map(|(_, &load)| load).sum();
         let mut smallest = 1000;
@@ -577,7 +584,7 @@ impl PollGroup {
         smallest
     }
 
-    /// The first thread: takes threads into use and out of it.
+    /// Takes threads into and out of use; runs on the first thread.
     fn decide(&mut self, now: Time) {
         let due = |rule: &mut ThreadScaling| rule.next() <= now;
         let Some(mut rule) = self.scaling.rule.take_if(due) else {
@@ -596,7 +603,7 @@ impl PollGroup {
     fn take_step(&mut self, step: ScalingStep, rule: &ThreadScaling, now: Time) {
         let shared = &self.core.shared;
         if let ScalingStep::Shrink { thread, into } = step {
-            // Before other threads can see that it is not in use.
+            // Before other threads can see that it is no longer in use.
             shared.threads.set_successor(thread, into);
         }
         shared.threads.set_active(rule.active(), rule.counters());
@@ -609,7 +616,7 @@ impl PollGroup {
             ScalingStep::Balance { thread, part } => self.share(part, thread, now),
             ScalingStep::Shrink { thread, .. } => {
                 tracing::debug!(active, "thread scaling: one thread less");
-                // A mailbox that is full wakes it.
+                // A full mailbox wakes it anyway.
                 let _ = shared.send(thread, CoreMessage::Look);
             }
         }
@@ -620,7 +627,7 @@ impl PollGroup {
         if of == self.core.index {
             self.give(permille, to, now);
         } else {
-            // Where its mailbox is full, it stays as it is, and is asked again.
+            // If its mailbox is full, nothing changes, and a later period requests it again.
             let _ = self
                 .core
                 .shared
@@ -628,7 +635,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets a part of the load here go to another thread.
+    /// Moves a part of this thread's load to another thread.
     pub(super) fn give(&mut self, permille: u32, to: usize, now: Time) {
         if to == self.core.index {
             return;
@@ -636,7 +643,7 @@ impl PollGroup {
         let mut queues = std::mem::take(&mut self.scaling.queues);
         queues.clear();
         let movable = self.connections.iter().filter(|(_, c)| is_movable(c));
-        // Queues that ask for nothing count as well where all do.
+        // A queue without load counts as 1, so that queues can also be chosen if none has load.
         queues.extend(movable.map(|(key, c)| (key, c.placement.demand.load().max(1))));
         let chosen = choose(&mut queues, permille);
         let reason = MoveReason::Scaled;
@@ -646,7 +653,7 @@ impl PollGroup {
         self.scaling.queues = queues;
     }
 
-    /// A thread that is not in use hands its queues on.
+    /// Moves all queues of an unused thread to its successor.
     fn hand_on(&mut self, now: Time) {
         if self.connections.is_empty() || self.is_in_use() {
             self.scaling.hands_on_at = Time::ZERO;
@@ -669,12 +676,12 @@ impl PollGroup {
             self.send_off(key, PlannedMove { to, reason }, now + patience);
         }
         self.scaling.queues = queues;
-        // What finds no quiet moment works on for as long as it was held up.
+        // A queue without a quiet moment is served for as long as it was held up.
         self.scaling.hands_on_at = now + patience + patience;
         self.scaling.patience = (patience + patience).min(MOVE_PATIENCE_MAX);
     }
 
-    /// A queue that came to a thread which is not in use does not wait for the next try.
+    /// Makes an unused thread pass on a newly arrived queue at once.
     pub(super) fn came(&mut self) {
         if !self.is_in_use() {
             self.scaling.hands_on_at = Time::ZERO;
@@ -682,7 +689,7 @@ impl PollGroup {
     }
 }
 
-/// Returns true for a queue that can be moved.
+/// Returns true if a queue can be moved.
 pub(super) fn is_movable(connection: &Connection) -> bool {
     connection.state() == ConnectionState::Live
         && connection.placement.moving.is_none()

@@ -1,7 +1,7 @@
 //! The connections of one core: the service that its loop runs.
 //!
-//! It takes what the driver brings to the connection or channel that it is for, carries out what
-//! other cores and the control plane ask, and once a turn sends what was gathered. The first core's
+//! It dispatches the driver's completions to their connection or channel, executes requests of
+//! other cores and the control plane, and sends the queued output once per turn. The first core's
 //! poll group also owns the listeners and all admin queues, deals I/O queues out, and decides how
 //! many cores are in use.
 
@@ -22,31 +22,32 @@ use switch::thread_scaling::ThreadScalingCounters;
 pub struct PollGroup {
     pub(super) core: CoreState,
     pub(super) connections: Slab<Box<Connection>>,
-    /// Connections before Connect, oldest first; the list may name connected or closed ones, which are skipped.
+    /// Connections before Connect, oldest first; entries that have since connected or closed are
+    /// skipped.
     pub(super) fresh: VecDeque<SlabKey>,
     pub(super) listeners: Vec<ListenerId>,
-    /// Namespace that the operations of each room belong to, by subsystem and identifier.
+    /// Namespace (subsystem and identifier) that owns the operations of each operation namespace.
     pub(super) rooms: Vec<Option<(u32, u32)>>,
-    /// Requests that were done at once when they were submitted again.
+    /// Requests that completed immediately when they were submitted again.
     pub(super) done: VecDeque<BlockCompletion>,
-    /// The same of commands over extents.
+    /// Commands over extents that completed immediately when they were submitted again.
     pub(super) done_extents: VecDeque<Extents>,
-    /// The target shuts down.
+    /// The target is shutting down.
     pub(super) draining: bool,
     pub(super) drain_deadline: Time,
-    /// The core ends although something has not come back from a device.
+    /// The core ends although a device has not returned everything.
     pub(super) gave_up: bool,
     pub(super) accepting: bool,
-    /// Polling of an idle core, once knobs set it.
+    /// Idle polling of the core; `None` until knobs set it.
     pub(super) polls: Option<PollPolicy>,
     pub(super) steering: Steering,
     pub(super) scaling: Scaling,
-    /// Removals and revocations that wait.
+    /// Pending removals and revocations.
     pub(super) withdrawals: Vec<Withdrawal>,
 }
 
 impl PollGroup {
-    /// The service of core `index` of the target.
+    /// Creates the service of core `index` of the target.
     pub(crate) fn new(index: usize, op_namespace: OpNamespace, shared: Arc<Shared>) -> Self {
         let connections = shared.limits.connections;
         let knobs = shared.knobs().unwrap_or_default();
@@ -75,13 +76,14 @@ impl PollGroup {
         }
     }
 
-    /// Takes over a listener; its connections are accepted here and dealt out.
+    /// Takes over a listener; its connections are accepted here, and their I/O queues are dealt out
+    /// to all cores.
     pub fn add_listener(&mut self, listener: ListenerId) {
         self.listeners.push(listener);
     }
 
-    /// Forgets a connection of which nothing is left. What a device has not answered keeps its
-    /// memory until then; a command that only waits for the end of changes is told before.
+    /// Drops a connection of which nothing is left. It keeps its memory until its devices have
+    /// answered; a command that only waits for the end of a change is ended before.
     pub(super) fn reclaim(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -110,7 +112,7 @@ impl PollGroup {
         self.finish_removal(subsystem, cx);
     }
 
-    /// Forgets a subsystem that is being removed, once its last connection is gone.
+    /// Drops a subsystem that is being removed, after its last connection has ended.
     pub(super) fn finish_removal(&mut self, index: u32, cx: &mut Context<'_>) {
         let slot = self.core.namespaces.subsystems.get_mut(index as usize);
         let removing = slot

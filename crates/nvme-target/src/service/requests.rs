@@ -1,9 +1,9 @@
-//! The life of a command that has a slot: one step after the other, until it waits or is answered.
+//! Execution of a command that has a slot: step by step, until it waits or is answered.
 //!
-//! [`Running::advance`] carries values between the modules that know one thing each: `command` and
-//! `controller` return the next [`Step`]; the namespace, its device's channel, the tokens, the
-//! buffers and the send side take it. A command that waits is in exactly one place from which an
-//! event brings it back, named by its [state](crate::request::CommandState).
+//! [`Running::advance`] connects the modules: `command` and `controller` return the next [`Step`];
+//! the namespace, its device's channel, the tokens, the buffers and the send side execute it. A
+//! waiting command is in exactly one place from which an event resumes it, named by its
+//! [state](crate::request::CommandState).
 
 use crate::command::table::{CommandKind, Form};
 use crate::command::{cost, dataset, device, extents, flush};
@@ -25,7 +25,7 @@ use reactor::{BufferPool, Context, IoSlice};
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
 
-/// A command that has a slot, with everything that it runs on.
+/// A command that has a slot, with everything needed to execute it.
 #[derive(Debug)]
 pub(crate) struct Running<'a, 'd> {
     pub(crate) connection: &'a mut Connection,
@@ -34,13 +34,13 @@ pub(crate) struct Running<'a, 'd> {
     pub(crate) cx: &'a mut Context<'d>,
 }
 
-/// What a command names, looked up once for a step.
+/// The objects that a command refers to, looked up once per step.
 struct Resolved<'a> {
     ticket: Ticket,
     entry: &'a mut Slot,
-    /// `None` for all namespaces, and if the core does not have it.
+    /// `None` for all namespaces, or if the core does not have the namespace.
     namespace: Option<&'a mut CoreNamespace>,
-    /// `None` if the host may do everything.
+    /// `None` if the host has all rights.
     rights: Option<&'a Rights>,
     limits: &'a Limits,
     states: &'a mut StateCounts,
@@ -51,10 +51,10 @@ struct Resolved<'a> {
 pub(crate) enum Aborted {
     /// The command was answered as aborted.
     Yes,
-    /// It is too late, or there is no such command.
+    /// The command is too far advanced, or there is no such command.
     No,
-    /// The command begins no further request, and is answered as aborted when the device has
-    /// returned those that it has.
+    /// The command begins no further request; it is answered as aborted when the device has
+    /// completed the outstanding ones.
     AtEnd(Ticket),
 }
 
@@ -79,13 +79,13 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Enters another state.
+    /// Moves the command to another state.
     pub(crate) fn enter(&mut self, next: CommandState) {
         let entry = self.connection.session.commands.slot(self.slot);
         entry.enter(next, &mut self.core.states);
     }
 
-    /// Takes the command on from `step`, until it waits or is answered.
+    /// Executes the command from `step` until it waits or is answered.
     pub(crate) fn advance(&mut self, mut step: Step) {
         loop {
             step = match step {
@@ -113,7 +113,7 @@ impl Running<'_, '_> {
         }
     }
 
-    /// All the data of the command is here.
+    /// Continues a command whose data has arrived completely.
     pub(crate) fn arrived(&mut self) {
         self.enter(CommandState::Dispatched);
         let entry = self.entry();
@@ -139,8 +139,8 @@ impl Running<'_, '_> {
         self.advance(step);
     }
 
-    /// Reads the table of a command over extents; from then on it holds, and counts as outstanding,
-    /// its data.
+    /// Reads the table of a command over extents; from then on the command holds its data's buffers
+    /// and counts its bytes as outstanding.
     fn read_table(&mut self) -> Step {
         let Resolved {
             entry,
@@ -158,13 +158,14 @@ impl Running<'_, '_> {
         Step::Admit
     }
 
-    /// The command's gate opened: it passes all gates again.
+    /// Continues a command whose gate opened: it passes all gates again.
     pub(crate) fn resume(&mut self) {
         self.enter(CommandState::Dispatched);
         self.advance(Step::Admit);
     }
 
-    /// The tokens of the command are paid, or those of one namespace of a Flush of all.
+    /// Continues a command whose tokens are paid; for a Flush of all namespaces, the tokens of one
+    /// namespace.
     pub(crate) fn paid(&mut self) {
         let entry = self.entry();
         if entry.nsid == NSID_BROADCAST {
@@ -179,7 +180,8 @@ impl Running<'_, '_> {
         self.resume();
     }
 
-    /// The device has completed a request of the command, or of one of its extents (`part`).
+    /// Handles the completion of a device request of the command, or of one of its extents
+    /// (`part`).
     pub(crate) fn completed(
         &mut self,
         part: Option<u8>,
@@ -195,14 +197,14 @@ impl Running<'_, '_> {
         self.advance(step);
     }
 
-    /// The device has completed the command over extents.
+    /// Handles the device's completion of the command over extents.
     pub(crate) fn completed_extents(&mut self, command: Extents) {
         let step = extents::done(self.entry(), command);
         self.advance(step);
     }
 
-    /// Passes the command through its gates: its namespace, which must be the one that it was checked
-    /// against and open, and the tokens.
+    /// Passes the command through its gates: its namespace, which must be open and still the one
+    /// that it was checked against, and the tokens.
     fn admit(&mut self) -> Step {
         let Resolved {
             entry, namespace, ..
@@ -215,7 +217,7 @@ impl Running<'_, '_> {
         if entry.nsid == NSID_BROADCAST {
             return self.admit_to_all();
         }
-        // The identifier may be another namespace's since the command was checked.
+        // The identifier may belong to another namespace since the command was checked.
         let incarnation = entry.accounting.incarnation;
         let Some(namespace) = namespace.filter(|n| n.incarnation == incarnation) else {
             return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
@@ -223,7 +225,7 @@ impl Running<'_, '_> {
         if !namespace.is_open() && !mutation::active(Mutation::PauseIgnored) {
             return Step::WaitForNamespace(entry.nsid);
         }
-        // The namespace may have become smaller while the command waited.
+        // The namespace may have shrunk while the command waited.
         let fits = entry.extents.as_deref().map_or_else(
             || namespace.contains(entry.range.lba, u64::from(entry.range.blocks)),
             |table| table.end() <= namespace.blocks,
@@ -232,7 +234,7 @@ impl Running<'_, '_> {
             return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
         if namespace.scheduler.is_some() && !entry.accounting.paid {
-            // Not in flight yet: a pause of the namespace never waits for tokens.
+            // Not in flight yet, so a pause of the namespace never waits for tokens.
             return self.pay();
         }
         namespace.in_flight += 1;
@@ -250,7 +252,7 @@ impl Running<'_, '_> {
             ..
         } = self.resolve();
         if entry.range.listed && entry.transfer.received < entry.transfer.length {
-            // Its data determines its price; until that is here, the namespace is not concerned.
+            // The data determines the price; until it has arrived, the namespace is not involved.
             return Step::Prepare;
         }
         if unscheduled {
@@ -268,8 +270,8 @@ impl Running<'_, '_> {
         self.wait_for_tokens(operation, units)
     }
 
-    /// Lets the command pass its gates once more to pay for its next part. A pause does not wait for
-    /// that.
+    /// Makes the command pass its gates again to pay for its next part. A pause does not wait for
+    /// this.
     fn pay_again(&mut self) -> Step {
         let Resolved {
             entry,
@@ -287,19 +289,20 @@ impl Running<'_, '_> {
         Step::Admit
     }
 
-    /// A Flush of all namespaces pays for each of them, one after the other; a namespace that is paused
-    /// is waited for when its turn comes.
+    /// Pays for each namespace of a Flush of all namespaces, one by one; a paused namespace delays
+    /// the command only when its turn comes.
     fn admit_to_all(&mut self) -> Step {
         let entry = self.entry();
         if entry.accounting.paid {
-            // It waited for a namespace that was paused.
+            // The command waited for a paused namespace.
             return Step::Execute;
         }
         let (begin, kind) = (entry.parts.next, entry.kind);
         let subsystem = self.connection.access.subsystem;
         let mut scheduled = self.core.scheduled(subsystem);
         if kind == CommandKind::Shutdown {
-            // A host that shuts down pays where there is something to flush, and waits nowhere else.
+            // A host that shuts down pays only where there is data to flush, and waits nowhere
+            // else.
             scheduled.retain(|&(nsid, _)| {
                 let namespace = self.core.namespaces.get(subsystem, nsid);
                 namespace.is_some_and(CoreNamespace::has_cache)
@@ -324,8 +327,8 @@ impl Running<'_, '_> {
         self.wait_for_tokens(PricedOperation::Flush, 1)
     }
 
-    /// Lets the command wait for tokens of its tenant. Access Denied without a tenant; if the tenant
-    /// was removed this very moment, a status that requests a retry.
+    /// Lets the command wait for tokens of its tenant. The status is Access Denied without a
+    /// tenant, and one that requests a retry if the tenant was removed at this moment.
     fn wait_for_tokens(&mut self, operation: PricedOperation, units: u32) -> Step {
         let priced = Priced {
             operation,
@@ -347,8 +350,8 @@ impl Running<'_, '_> {
         Step::Answer(Status::COMMAND_INTERRUPTED)
     }
 
-    /// Gets the command what it needs before it is executed: a buffer and its data, or its share of
-    /// what devices do without buffers.
+    /// Acquires the resources that the command needs before execution: a buffer and its data, or
+    /// its share of the device work without buffers.
     fn prepare(&mut self) -> Step {
         let entry = self.entry();
         let transfer = &entry.transfer;
@@ -368,7 +371,8 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Gets the command a buffer, if it needs one. Returns false if it waits for that.
+    /// Acquires a buffer for the command if it needs one. Returns false if the command waits for
+    /// it.
     fn get_buffer(&mut self, asks: bool) -> bool {
         let digests = self.connection.session.output.format().data_digest;
         let Resolved {
@@ -387,7 +391,7 @@ impl Running<'_, '_> {
         let (limits, pool) = (&self.core.limits, self.cx.driver.buffers());
         let holding = &self.connection.holding;
         let entry = self.connection.session.commands.slot(self.slot);
-        // Each extent of a read has a buffer of its own.
+        // Each extent of a read has its own buffer.
         let table = entry.extents.as_deref();
         let (largest, share) = match table.filter(|_| reads) {
             Some(table) => (
@@ -413,8 +417,8 @@ impl Running<'_, '_> {
         true
     }
 
-    /// Counts what a device works on for the command without a buffer for it. Returns false if the
-    /// command waits for its share of that: other commands would wait behind it in the device.
+    /// Charges the device work of a command without a buffer. Returns false if the command waits
+    /// for its share of such work; in the device, it would delay other commands.
     fn get_work(&mut self) -> bool {
         let entry = self.entry();
         if entry.accounting.works || !entry.works_without_buffer() {
@@ -475,7 +479,8 @@ impl Running<'_, '_> {
         let patience = limits.stall_timeout.min(limits.transfer_timeout);
         self.connection.arm(self.core, now + patience);
         if let Some(stalled) = &mut self.connection.session.stalled {
-            // The data comes behind the input that waits, which has buffers of its own from now on.
+            // The data arrives behind the stalled input, which from now on may use buffers reserved
+            // for it.
             let waiters = &mut self.core.waiters;
             let input = waiters.lists.remove(stalled.waits);
             stalled.waits = waiters.lists.push(WaitsFor::SHARE, input);
@@ -569,7 +574,7 @@ impl Running<'_, '_> {
         flush::next(entry, ticket, access.rights.as_deref(), namespaces, answers)
     }
 
-    /// The command has its status: it is counted, and answered unless its connection ends.
+    /// Completes the command with its status: counts it, and answers it unless its connection ends.
     pub(crate) fn finish(&mut self, status: Status) {
         self.connection.end_outstanding(self.slot, self.core);
         self.connection.end_work(self.slot);
@@ -612,7 +617,7 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Counts the command in its namespace, where it is not in flight any longer, and for its tenant.
+    /// Counts the command in its namespace, where it is no longer in flight, and for its tenant.
     fn count(&mut self, status: Status) {
         let now = self.cx.now;
         let Resolved {
@@ -641,7 +646,8 @@ impl Running<'_, '_> {
     }
 }
 
-/// The device has committed what a command is to read, which continues then.
+/// Handles the result of the flush that precedes a read of committed data; the command then
+/// continues.
 fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
     entry.range.commits = false;
     let status = status_of_result(result, CommandKind::Flush);
@@ -653,7 +659,7 @@ fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut Stat
 }
 
 impl Connection {
-    /// Returns a command of the connection, to run it.
+    /// Returns a runnable command of the connection.
     #[inline]
     pub(crate) fn run<'a, 'd>(
         &'a mut self,
@@ -693,7 +699,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Lets a command wait for the end of a pause, which does not wait for it.
+    /// Lets a command wait for the end of a pause; the pause does not wait for the command.
     fn wait_for_namespace(&mut self, slot: u16, nsid: u32, core: &mut CoreState) {
         let ticket = self.ticket(slot);
         let subsystem = self.access.subsystem;
@@ -710,9 +716,8 @@ impl Connection {
         }
     }
 
-    /// The namespace pauses: its commands that wait for a buffer wait at its gate instead. They are not
-    /// in flight any more, because the buffers may be held by commands that wait for the end of the
-    /// pause.
+    /// Moves a pausing namespace's commands that wait for a buffer to its gate. They are no longer
+    /// in flight, because the buffers may be held by commands that wait for the end of the pause.
     pub(crate) fn leave_flight(&mut self, nsid: u32, core: &mut CoreState) {
         for slot in self.session.commands.occupied() {
             let entry = self.session.commands.slot(slot);
@@ -725,8 +730,9 @@ impl Connection {
         }
     }
 
-    /// The namespace pauses, and its device had no room for a request of a command, or for all of it:
-    /// the command waits at the gate, once the device has nothing of it.
+    /// Moves a command to the gate of its pausing namespace because its device had no room for the
+    /// command's request, or for a part of it. This happens once the device has no request of the
+    /// command.
     pub(crate) fn put_back(
         &mut self,
         slot: u16,
@@ -759,7 +765,7 @@ impl Connection {
             }
         }
         if entry.kind.sends_data() {
-            // Other commands may have the buffers meanwhile.
+            // Other commands may use the buffers in the meantime.
             entry.transfer.data = None;
             if let Some(table) = &mut entry.extents {
                 table.drop_data();
@@ -769,7 +775,7 @@ impl Connection {
         self.wait_for_namespace(slot, nsid, core);
     }
 
-    /// Drops a command of a connection that is gone.
+    /// Drops a command of a closed connection.
     pub(crate) fn forget(&mut self, slot: u16, core: &mut CoreState) {
         self.end_outstanding(slot, core);
         self.end_work(slot);
@@ -785,8 +791,8 @@ impl Connection {
         }
     }
 
-    /// Aborts a command of which the device has nothing, or of which it gets no further request.
-    /// `[NVMe Base 2.0 §5.1]`
+    /// Aborts a command that has no request in the device, or stops its further requests. `[NVMe
+    /// Base 2.0 §5.1]`
     pub(crate) fn abort(
         &mut self,
         cid: u16,

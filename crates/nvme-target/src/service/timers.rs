@@ -1,4 +1,4 @@
-//! Times by which a host has to make progress, and what happens to one that does not.
+//! Deadlines for the progress of hosts, and the handling of hosts that miss them.
 
 use crate::controller::state::Controller;
 use crate::service::connection::{Connection, Owner};
@@ -18,12 +18,12 @@ impl Connection {
         }
     }
 
-    /// Returns the times by which the host must have sent the data that is due.
+    /// Returns the deadlines for data that the host has to send.
     fn input_deadlines(&mut self, core: &CoreState, now: Time) -> [(Time, Late); 4] {
         let limits = &core.limits;
         let commands = &mut self.session.commands;
         let (mut silent, mut asked) = (Time::NEVER, Time::NEVER);
-        // Where input is held back, its host is not late.
+        // While its input is held back, the host is not late.
         if self.session.transferring > 0 && self.session.stalled.is_none() {
             silent = self.session.last_input + limits.stall_timeout;
             let since = commands.asked().map(|(since, _)| since).min();
@@ -47,7 +47,8 @@ impl Connection {
         ]
     }
 
-    /// A namespace is to change: requested data of its commands must arrive within `pause_patience`.
+    /// Sets the deadline before a change of a namespace: requested data of its commands must arrive
+    /// within `pause_patience`.
     pub(crate) fn hurry(&mut self, nsid: u32, core: &mut CoreState, now: Time) {
         let mut asked = self.session.commands.asked();
         let waits = self.session.transferring > 0 && asked.any(|(_, of)| of == nsid);
@@ -59,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// The timer fired that was set for `now` or before.
+    /// Handles the expiry of the timer, which was set for `now` or earlier.
     pub(crate) fn timer(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         if self.deadlines.timer > cx.now {
             return;
@@ -108,7 +109,7 @@ impl Connection {
         self.close_late(late, core, cx);
     }
 
-    /// Closes the connection of a host that has not read answers for which a change waits.
+    /// Closes the connection of a host that has not read answers that a change waits for.
     pub(super) fn close_unread(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         if self.state() < ConnectionState::Closing {
             self.close_late(Late::ChangeUnread, core, cx);
@@ -136,21 +137,21 @@ impl PollGroup {
             }
         }
         let (timers, connections) = (&mut self.core.connections.timers, &self.connections);
-        // A host chooses its keep-alive time-out, and may do so again and again.
+        // A host chooses its keep-alive time-out, and may change it repeatedly.
         timers.prune(connections.len(), |at, key| {
             let connection = connections.get(key);
             connection.is_some_and(|connection| connection.deadlines.timer == at)
         });
     }
 
-    /// Returns true if a queue may have memory that it does not need.
+    /// Returns true if a queue may have unused memory.
     pub(super) fn has_to_trim(&self) -> bool {
         let stats = &self.core.stats;
         let commands = stats.io_commands + stats.admin_commands;
         stats.command_places > 0 || commands != self.core.trimming.commands
     }
 
-    /// Lets queues give back memory, once in a while.
+    /// Makes queues free unused memory, once per `trim_interval`.
     pub(super) fn trim(&mut self, now: Time) {
         if now < self.core.trimming.next || !self.has_to_trim() {
             return;
@@ -167,37 +168,38 @@ impl PollGroup {
     }
 }
 
-/// Deadline that a connection has missed.
+/// Deadline that a connection missed.
 #[derive(Clone, Copy, Debug)]
 enum Late {
-    /// Connect.
+    /// Completing Connect.
     Connect,
-    /// Closing the connection after our last word.
+    /// Closing the connection after the target's last PDU.
     Lingering,
-    /// None: the drain time of a connection is over, with commands in flight.
+    /// No missed deadline of the host: the drain time of a connection is over, with commands in
+    /// flight.
     Ending,
-    /// Any data, while some is expected.
+    /// Sending any data while data is expected.
     Silent,
-    /// All the data of a command.
+    /// Sending all the data of a command.
     Transfer,
-    /// The rest of a PDU.
+    /// Sending the rest of a PDU.
     Pdu,
-    /// Data that a change waits for.
+    /// Sending data that a change waits for.
     Change,
     /// Reading answers that a change waits for.
     ChangeUnread,
-    /// Reading our answers.
+    /// Reading answers.
     Unread,
-    /// Keep Alive.
+    /// Sending Keep Alive in time.
     KeepAlive,
-    /// Any sign of the host of a controller without a keep-alive timer.
+    /// Any sign of life, for a controller without a keep-alive timer.
     Idle,
-    /// Any command to a discovery controller without one.
+    /// Any command, for a discovery controller without a keep-alive timer.
     DiscoveryIdle,
 }
 
 impl Late {
-    /// Returns the deadline of a controller with a host that gives no sign.
+    /// Returns the deadline that the silent host of a controller missed.
     fn silence_of(controller: &Controller) -> Self {
         match controller.keep_alive.timeout_ms {
             1.. => Self::KeepAlive,
@@ -206,11 +208,11 @@ impl Late {
         }
     }
 
-    /// Returns the text for the log, and the counter.
+    /// Returns the reason for the log and the counter to increment.
     fn reason(self, stats: &mut CoreStats) -> Option<(&'static str, &mut u64)> {
         Some(match self {
             Self::Ending => return None,
-            // The log has the reason for the end.
+            // The end itself has been logged with its reason.
             Self::Lingering => {
                 stats.linger_timeouts += 1;
                 return None;

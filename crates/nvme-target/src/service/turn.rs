@@ -1,5 +1,5 @@
-//! A turn of a core: what the driver and other cores bring, then everything that is due. Also the
-//! beginning and the end of a core: new connections, and the drain.
+//! A turn of a core: input from the driver and other cores, then all due work. Also the start and
+//! end of a core: new connections and the drain.
 
 use crate::controller::registry::ConnectionPlace;
 use crate::message::{CoreMessage, Message};
@@ -38,7 +38,7 @@ impl Service for PollGroup {
             Outcome::Sent { list, result } => {
                 debug_assert_eq!(completion.key.kind, SEND);
                 let Some(connection) = self.connections.get_mut(key) else {
-                    // What it counted against went with the connection.
+                    // The accounts of the connection ended with it.
                     let nobody = self.core.accounts.unowned();
                     self.core.lists.give_back(list, &nobody);
                     return;
@@ -60,7 +60,7 @@ impl Service for PollGroup {
             }
             Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
             Outcome::Accepted(Err(error)) => {
-                // The peer's address is not known.
+                // The peer's address is unknown.
                 let nobody = Ipv4Addr::UNSPECIFIED.into();
                 if !self.draining
                     && let Some(suppressed) = self.core.log_budget.allow(nobody, cx.now)
@@ -176,12 +176,12 @@ impl Service for PollGroup {
     }
 }
 
-/// Commands, and connections with input, that wait for a share and are asked in a turn whether they may
-/// have it: however many wait, a turn is not much longer.
+/// Commands, and connections with input, that may retry for a share in one turn. It bounds the
+/// length of a turn, independently of the number of waiting entries.
 const WAITERS_A_TURN: usize = 64;
 
 impl PollGroup {
-    /// Resumes commands that waited for buffers, in the order of each size, then those that waited for
+    /// Resumes commands that waited for buffers, in order per size, then those that waited for
     /// shares, send lists or gates.
     pub(super) fn run_waiters(&mut self, cx: &mut Context<'_>) {
         if self.core.work.brings() {
@@ -199,7 +199,7 @@ impl PollGroup {
                 let waiters = &mut self.core.waiters;
                 waiters.first = false;
                 if !went_on && waiters.lists.bring_forward(list, ticket) {
-                    // Still none: all keep their places.
+                    // Still no buffer: all keep their positions.
                     break;
                 }
             }
@@ -217,7 +217,7 @@ impl PollGroup {
         }
     }
 
-    /// Resumes at most [`WAITERS_A_TURN`] commands that waited for a share, which may be free by now.
+    /// Retries at most [`WAITERS_A_TURN`] commands that wait for a share, which may be free now.
     fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
         let waiting = self.core.waiters.lists.len(WaitsFor::SHARE);
         for _ in 0..waiting.min(WAITERS_A_TURN) {
@@ -232,9 +232,9 @@ impl PollGroup {
         }
     }
 
-    /// Lets a command, or input, try again that has just left its list: if it has to wait again, it is
-    /// the last of a list. Returns true for input that went on, which may be the last of a list because
-    /// of its next command.
+    /// Retries a command or input that was just taken off its list; if it has to wait again, it is
+    /// the last of a list. Returns true for input that continued; it may be the last of a list
+    /// because of its next command.
     fn try_again(&mut self, ticket: Ticket, cx: &mut Context<'_>) -> bool {
         let Some(connection) = self.connections.get_mut(ticket.connection) else {
             return false;
@@ -257,7 +257,8 @@ impl PollGroup {
         false
     }
 
-    /// Lets at most [`WAITERS_A_TURN`] connections that wait for a send list try again, if one came back.
+    /// Retries at most [`WAITERS_A_TURN`] connections that wait for a send list, if one was
+    /// returned.
     fn run_list_waiters(&mut self) {
         let core = &mut self.core;
         for _ in 0..WAITERS_A_TURN {
@@ -270,7 +271,7 @@ impl PollGroup {
 }
 
 impl PollGroup {
-    /// Runs a round of every scheduler, and resumes the commands that are paid.
+    /// Runs a round of every token scheduler, and resumes the commands whose tokens are paid.
     pub(super) fn run_tokens(&mut self, cx: &mut Context<'_>) {
         self.core.tokens.round(cx.now);
         while let Some(ticket) = self.core.tokens.released() {
@@ -279,7 +280,7 @@ impl PollGroup {
         }
     }
 
-    /// The target ends: no command waits for tokens any more.
+    /// Stops token scheduling for the shutdown: no command waits for tokens any more.
     pub(super) fn stop_scheduling(&mut self, cx: &mut Context<'_>) {
         self.core.unscheduled = true;
         for ticket in self.core.tokens.drain() {
@@ -287,7 +288,7 @@ impl PollGroup {
         }
     }
 
-    /// Assigns every connection its token queues by the rules now in force.
+    /// Assigns every connection its token queues by the current rules.
     pub(super) fn assign_token_queues(&mut self) {
         for (_, connection) in self.connections.iter_mut() {
             connection.assign_token_queues(&mut self.core);
@@ -305,7 +306,7 @@ impl PollGroup {
     }
 }
 
-/// Kind of the operation that accepts; its slot is the listener's place in our list.
+/// Kind of an accept operation; its slot is the listener's index in `listeners`.
 const ACCEPT: u8 = 0;
 
 impl PollGroup {
@@ -332,7 +333,7 @@ impl PollGroup {
         }
     }
 
-    /// Lets a connection fall: there is no room for it.
+    /// Drops a new connection because there is no room for it.
     fn refuse(&mut self, peer: SocketAddr, cx: &Context<'_>) {
         self.core.touch();
         self.core.stats.refused += 1;
@@ -375,8 +376,8 @@ impl PollGroup {
         self.forget_known();
     }
 
-    /// Closes the connection that has been without Connect for longest, so that silent connections cannot
-    /// keep out new ones.
+    /// Closes the connection that has been longest without Connect, so that silent connections
+    /// cannot keep out new ones.
     fn end_oldest_fresh(&mut self, cx: &mut Context<'_>) {
         while let Some(key) = self.fresh.pop_front() {
             let Some(connection) = self.connections.get_mut(key) else {
@@ -397,7 +398,8 @@ impl PollGroup {
         }
     }
 
-    /// Keeps the list of fresh connections as short as their limit.
+    /// Removes connections that are no longer fresh, so that the list stays below twice the limit
+    /// of fresh connections.
     fn forget_known(&mut self) {
         let connections = &self.connections;
         let is_fresh = |key: SlabKey| connections.get(key).is_some_and(|c| c.is_fresh());
@@ -410,8 +412,8 @@ impl PollGroup {
     }
 }
 
-/// From the end of the time to drain, when connections are closed, until what is still in a device
-/// is given up: sockets close in microseconds, and a device had the whole drain time already.
+/// Time from the end of the drain, when connections are closed, until requests still in a device
+/// are abandoned: sockets close in microseconds, and a device already had the whole drain time.
 const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
 impl PollGroup {
@@ -430,7 +432,7 @@ impl PollGroup {
         }
     }
 
-    /// Looks whether draining connections have nothing left to answer.
+    /// Closes draining connections that have nothing left to answer.
     pub(super) fn run_drain(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(&key) = self.core.connections.draining.get(index) {
@@ -459,8 +461,8 @@ impl PollGroup {
         }
     }
 
-    /// The time to drain is over: first every connection is closed, then, a moment later, what a
-    /// device still has is given up. Its hosts were never told that it was done.
+    /// Ends the drain after its time-out: closes every connection, then after [`GIVE_UP_TIME`]
+    /// abandons the requests that a device still has. Their hosts never received a completion.
     pub(super) fn out_of_time(&mut self, cx: &mut Context<'_>) {
         let open = |connection: &Connection| connection.state() < ConnectionState::Closing;
         let commands: u32 = self
@@ -516,24 +518,24 @@ impl PollGroup {
 /// Holdings of the connections of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Connections that are not forgotten yet.
+    /// Connections that the core still has.
     pub connections: usize,
     /// Connections before Connect.
     pub fresh_connections: usize,
-    /// Send lists in flight or gathered.
+    /// Send lists in flight or queued.
     pub send_lists: usize,
-    /// Tables of commands over extents.
+    /// Extent tables.
     pub extent_tables: u64,
-    /// Commands, and connections with input, that wait for buffers or shares.
+    /// Commands, and connections with input, waiting for buffers or shares.
     pub waiting: usize,
     /// I/O queues of all classes.
     pub queues: usize,
-    /// Namespaces with commands in flight, or requests that wait for their device.
+    /// Namespaces with commands in flight or requests waiting for their device.
     pub busy_namespaces: usize,
 }
 
 impl Held {
-    /// Returns true if everything has come back.
+    /// Returns true if all resources have been returned.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()

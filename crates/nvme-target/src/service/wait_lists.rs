@@ -1,47 +1,46 @@
-//! Commands, and input of connections, that wait for a buffer or for their share of what a core has few
-//! of, in order: a list for each size of buffers, and one for all that wait for a share.
+//! Commands, and input of connections, that wait for a buffer or for their share of a core's
+//! limited resources, in order: one list per buffer size, and one for all that wait for a share.
 //!
-//! The lists are linked both ways through places. A command that waits knows its own place
-//! ([`Order::waits`](crate::request::Order::waits)) and leaves it without a look at the others: hosts
-//! abort as many commands as they like. A place that is left serves again, so there are never more
+//! The lists are doubly linked by the indices of their places. A waiting command knows its place
+//! ([`Order::waits`](crate::request::Order::waits)) and leaves the list in constant time, because
+//! hosts may abort any number of commands. Free places are reused, so there are never more places
 //! than commands that waited at the same time.
 
 use crate::request::Ticket;
 use base::SlabKey;
 use reactor::BufferPool;
 
-/// Sizes of buffers with a list of their own; larger ones share the last list.
+/// Buffer sizes with a list of their own; larger sizes share the last list.
 const SIZES: usize = 8;
 
 /// Number of lists.
 const LISTS: usize = 1 + SIZES;
 
-/// Slot in the ticket of a connection's input, of which the first command waits.
+/// Slot number in a ticket that refers to a connection's input, whose first command waits.
 pub(crate) const INPUT: u16 = u16::MAX;
 
-/// A list.
+/// Number of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitsFor(u8);
 
 impl WaitsFor {
-    /// Those that wait for their share. They try again in turn whenever something came back.
+    /// The list for shares. Its entries retry in turn whenever a resource is returned.
     pub(crate) const SHARE: Self = Self(0);
 
-    /// Returns the list of those that wait for a buffer of the pool's size with this number, or of a
-    /// larger one.
+    /// Returns the list for a buffer of the pool's size class with this number, or of a larger one.
     pub(crate) fn buffer(size: usize) -> Self {
         let size = u8::try_from(size.min(SIZES - 1)).expect("less than 8");
         Self(1 + size)
     }
 
-    /// Returns the list of those that wait for a buffer of `bytes` or more.
+    /// Returns the list for a buffer of at least `bytes`.
     pub(crate) fn buffer_of(bytes: usize, pool: &BufferPool) -> Self {
         let mut sizes = pool.classes();
         let size = sizes.position(|class| class.bytes >= bytes && class.count > 0);
         Self::buffer(size.unwrap_or(SIZES))
     }
 
-    /// Returns the lists of those that wait for buffers, of small ones first.
+    /// Returns the lists for buffers, in order of size.
     pub(crate) fn buffers() -> impl Iterator<Item = Self> {
         (0..SIZES).map(Self::buffer)
     }
@@ -50,7 +49,7 @@ impl WaitsFor {
         self.0 as usize
     }
 
-    /// Returns the place that is the end of the list.
+    /// Returns the place that marks the end of the list.
     const fn end(self) -> u32 {
         self.0 as u32
     }
@@ -60,10 +59,9 @@ impl WaitsFor {
 struct WaitPlace {
     ticket: Ticket,
     list: WaitsFor,
-    /// The place before this one, or the end of the list; of a free place, the place itself.
+    /// The previous place, or the end of the list; for a free place, the place itself.
     before: u32,
-    /// The place after this one, or the end of the list; of a free place, another one that is free,
-    /// or 0.
+    /// The next place, or the end of the list; for a free place, the next free place, or 0.
     after: u32,
 }
 
@@ -79,12 +77,12 @@ const NO_TICKET: Ticket = Ticket {
 /// The lists.
 #[derive(Debug)]
 pub(crate) struct WaitLists {
-    /// The end of each list, before its first place and after its last; then the places.
+    /// The end marker of each list, before its first and after its last place; then the places.
     places: Vec<WaitPlace>,
-    /// A free place; 0 for none.
+    /// First free place; 0 for none.
     free: u32,
     lengths: [usize; LISTS],
-    /// Accesses to places.
+    /// Number of accesses to places.
     #[cfg(test)]
     looks: usize,
 }
@@ -127,7 +125,7 @@ impl WaitLists {
         self.lengths.iter().sum()
     }
 
-    /// Puts a command at the back of a list. Returns its place, which is not 0.
+    /// Appends a command to a list. Returns its place, which is not 0.
     pub(crate) fn push(&mut self, list: WaitsFor, ticket: Ticket) -> u32 {
         let new = WaitPlace {
             ticket,
@@ -149,13 +147,13 @@ impl WaitLists {
         place
     }
 
-    /// Takes the first command out of a list.
+    /// Removes the first command of a list.
     pub(crate) fn pop(&mut self, list: WaitsFor) -> Option<Ticket> {
         let first = self.at(list.end()).after;
         (first != list.end()).then(|| self.remove(first))
     }
 
-    /// Takes out the command at a place.
+    /// Removes the command at a place.
     pub(crate) fn remove(&mut self, place: u32) -> Ticket {
         assert!(place as usize >= LISTS, "the ends of the lists stay");
         let is_linked = self.places[place as usize].before != place;
@@ -170,7 +168,8 @@ impl WaitLists {
         ticket
     }
 
-    /// Puts a command that is the last of a list at its front. Returns false if it is not the last.
+    /// Moves a command from the back of a list to its front. Returns false if it is not the last
+    /// one.
     pub(crate) fn bring_forward(&mut self, list: WaitsFor, ticket: Ticket) -> bool {
         let is_last = self.is_last(list, ticket);
         if is_last {
@@ -217,7 +216,8 @@ mod tests {
         Ticket { connection, slot }
     }
 
-    /// Each Abort looked at all that waited: of as many Aborts as commands, the time was the square.
+    /// A command leaves its list in constant time: with linear time, N Aborts of N waiting commands
+    /// would take quadratic time.
     #[test]
     fn a_command_leaves_without_a_look_at_the_others() {
         const COMMANDS: usize = 10_000;
@@ -228,7 +228,7 @@ mod tests {
             .collect();
         let memory = lists.places.len();
         lists.looks = 0;
-        // The newest, the oldest, and those between.
+        // The newest, the oldest, and the commands between them.
         let mut order: Vec<_> = (0..COMMANDS).rev().step_by(2).collect();
         order.extend((0..COMMANDS).step_by(2));
         for number in order {
@@ -237,7 +237,7 @@ mod tests {
         assert!(lists.looks <= 4 * COMMANDS, "{} looks", lists.looks);
         assert_eq!(lists.len_all(), 0);
         assert_eq!(lists.pop(WaitsFor::buffer(0)), None);
-        // Those that come later, while the first one stays, take no further memory.
+        // Commands that arrive later, while the first one stays, take no further memory.
         push(&mut lists, 0);
         for number in 1..10 * COMMANDS {
             let place = push(&mut lists, number);

@@ -1,8 +1,8 @@
 //! The commands outstanding on one connection.
 //!
-//! The table grows with use up to the size agreed on at Connect, so a connection that never had
-//! two commands at a time never pays for more. Nothing is allocated once it has grown; now and then
-//! an idle one gives back what it did not need since the last time.
+//! The table grows with use up to the size agreed on at Connect, so a connection that never has two
+//! commands at a time has memory for one. A table that has grown allocates nothing; periodically,
+//! an idle one frees the slots that it did not need since the last time.
 
 use crate::command::table::CommandKind;
 use crate::request::{CommandState, Slot, StateCounts};
@@ -11,10 +11,10 @@ use base::mutation::{self, Mutation};
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
 
-/// Commands that a connection may have before Connect says how many: Connect itself.
+/// Entries of a queue before Connect sets its size: for Connect itself.
 const ENTRIES_BEFORE_CONNECT: u32 = 2;
 
-/// No command identifier: a free slot.
+/// Value of a free slot in place of a command identifier.
 const NO_CID: u32 = u32::MAX;
 
 /// The queue of one connection.
@@ -25,20 +25,20 @@ pub(crate) struct CommandTable {
     /// Entries of the submission queue.
     entries: u32,
     slots: Vec<Slot>,
-    /// The command identifiers of the slots, side by side so that a search is quick.
+    /// The command identifiers of the slots, contiguous for a fast search.
     cids: Vec<u32>,
     free: Vec<u16>,
     used: u32,
-    /// Most commands at a time since the table was looked at.
+    /// Most commands at a time since the last trim.
     peak: u16,
     sq_head: u16,
-    /// SQHD is reported: the host did not disable SQ flow control.
+    /// SQHD is reported, because the host did not disable SQ flow control.
     pub(crate) flow_control: bool,
     /// The next completion answers the Connect that disabled SQ flow control.
     announces: bool,
 }
 
-/// Terms of Connect, and the position of the queue.
+/// Terms of Connect and the current position of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// QID.
@@ -64,7 +64,7 @@ impl CommandTable {
         }
     }
 
-    /// The queue is connected with `entries` entries.
+    /// Sets the terms of the queue, with `entries` entries, at Connect.
     pub(crate) fn connect(&mut self, id: u16, entries: u32, flow_control: bool) {
         assert!(
             entries > 0 && self.used <= entries,
@@ -74,11 +74,11 @@ impl CommandTable {
         self.entries = entries;
         self.flow_control = flow_control;
         self.announces = !flow_control;
-        // Connect was the first command, and took the first entry.
+        // Connect was the first command and used the first entry.
         self.sq_head = 1;
     }
 
-    /// The terms of a queue without commands.
+    /// Returns the terms and position of a queue without commands.
     pub(crate) const fn terms(&self) -> Terms {
         assert!(self.used == 0, "no command is left behind");
         Terms {
@@ -89,7 +89,7 @@ impl CommandTable {
         }
     }
 
-    /// Goes on under the terms that another core's queue had.
+    /// Continues with the terms and position that the queue had on another core.
     pub(crate) const fn accept(&mut self, terms: Terms) {
         assert!(self.used == 0, "commands were taken under other terms");
         self.id = terms.id;
@@ -102,12 +102,12 @@ impl CommandTable {
         self.entries
     }
 
-    /// Commands in the table.
+    /// Returns the number of commands in the table.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
 
-    /// A command was taken off the submission queue.
+    /// Advances the submission queue head by one command.
     #[inline]
     pub(crate) fn consumed(&mut self) {
         if mutation::active(Mutation::SqHeadStands) {
@@ -121,19 +121,19 @@ impl CommandTable {
         };
     }
 
-    /// SQHD of a completion.
+    /// Returns SQHD for a completion.
     #[inline]
     pub(crate) const fn reported_head(&self) -> u16 {
         if self.flow_control { self.sq_head } else { 0 }
     }
 
-    /// SQHD of the completion of Connect, which tells the host whether it may do without SQ flow
-    /// control. `[NVMe Base 2.0 §6.3]`
+    /// Returns SQHD for the completion of Connect, by which the host learns whether SQ flow control
+    /// is disabled. `[NVMe Base 2.0 §6.3]`
     pub(crate) fn take_announcement(&mut self) -> Option<u16> {
         std::mem::take(&mut self.announces).then_some(Connect::SQHD_WITHOUT_FLOW_CONTROL)
     }
 
-    /// The slot of an outstanding command.
+    /// Returns the slot of an outstanding command.
     #[inline]
     pub(crate) fn find(&self, cid: u16) -> Option<u16> {
         if self.used == 0 {
@@ -146,7 +146,7 @@ impl CommandTable {
         u16::try_from(position).ok()
     }
 
-    /// A slot for a command; `None` when the queue is full.
+    /// Takes a slot for a command; `None` when the queue is full.
     pub(crate) fn take(&mut self, cid: u16, counts: &mut StateCounts) -> Option<u16> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -154,7 +154,7 @@ impl CommandTable {
                 let slot = u16::try_from(self.slots.len()).ok()?;
                 self.slots.push(Slot::default());
                 self.cids.push(NO_CID);
-                // As many can come back as there are slots: then giving back never allocates.
+                // Room for every slot, so that freeing a slot never allocates.
                 self.free.reserve(self.slots.len());
                 slot
             }
@@ -171,7 +171,7 @@ impl CommandTable {
         Some(slot)
     }
 
-    /// The command is answered, or needs no answer.
+    /// Frees the slot of a command that is answered or needs no answer.
     pub(crate) fn give_back(&mut self, slot: u16) {
         let index = usize::from(slot);
         assert!(
@@ -184,9 +184,9 @@ impl CommandTable {
         self.used -= 1;
     }
 
-    /// Gives back places for more than twice as many commands as there were at a time since the
-    /// last call, if none is under way: a table grows again at once, and shrinks slowly. Returns
-    /// how many are left.
+    /// Frees memory if no command is outstanding and the table has more than twice the most
+    /// commands at a time since the last call: a table grows at once and shrinks slowly. Returns
+    /// the number of remaining slots.
     pub(crate) fn trim(&mut self) -> usize {
         let needed = 2 * usize::from(self.peak);
         self.peak = u16::try_from(self.used).unwrap_or(u16::MAX);
@@ -201,7 +201,7 @@ impl CommandTable {
         self.slots.len()
     }
 
-    /// The outstanding commands.
+    /// Returns an iterator over the outstanding commands.
     fn taken_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         let some = self.used > 0;
         let slots = some.then(|| self.slots.iter_mut());
@@ -209,27 +209,27 @@ impl CommandTable {
         slots.filter(|slot| slot.state() != CommandState::Free)
     }
 
-    /// Returns the commands that wait for data by R2T: the time of the R2T, and the namespace.
+    /// Returns the commands that wait for data by R2T: the time of the R2T and the namespace.
     pub(crate) fn asked(&mut self) -> impl Iterator<Item = (Time, u32)> {
         let taken = self.taken_mut();
         let asked = taken.filter(|slot| slot.state() == CommandState::Transferring);
         asked.map(|slot| (slot.accounting.submitted, slot.nsid))
     }
 
-    /// A slot that the caller knows to be taken.
+    /// Returns a slot that the caller knows to be in use.
     #[inline]
     pub(crate) fn slot(&mut self, slot: u16) -> &mut Slot {
         &mut self.slots[usize::from(slot)]
     }
 
-    /// A slot that a peer or a stale ticket named.
+    /// Returns a slot that a peer or a possibly stale ticket named.
     pub(crate) fn get(&mut self, slot: u16) -> Option<&mut Slot> {
         self.slots
             .get_mut(usize::from(slot))
             .filter(|slot| slot.state() != CommandState::Free)
     }
 
-    /// Returns true while an admin command with this opcode is under way.
+    /// Returns true while an admin command with this opcode is outstanding.
     pub(crate) fn awaits(&self, opcode: AdminOpcode) -> bool {
         let mut taken = self
             .slots
@@ -238,7 +238,8 @@ impl CommandTable {
         taken.any(|slot| slot.kind == CommandKind::Admin && slot.opcode == opcode.0)
     }
 
-    /// Returns true while answers with data to commands on a namespace (`None` for any) wait for room.
+    /// Returns true while answers with data to commands on a namespace (`None`: any) wait for
+    /// space.
     pub(crate) fn has_unsent_data(&self, nsid: Option<u32>) -> bool {
         let mut answered = self
             .slots
@@ -247,7 +248,7 @@ impl CommandTable {
         answered.any(|slot| nsid.is_none_or(|nsid| slot.nsid == nsid) && slot.answer_bytes() > 0)
     }
 
-    /// Returns true while a command is under way that changes blocks.
+    /// Returns true while a command that changes blocks is outstanding.
     pub(crate) fn changes_data(&self) -> bool {
         let mut taken = self
             .slots
@@ -256,7 +257,7 @@ impl CommandTable {
         taken.any(|slot| slot.kind.changes_data())
     }
 
-    /// The slots of every outstanding command.
+    /// Returns the slots of all outstanding commands.
     pub(crate) fn occupied(&self) -> Vec<u16> {
         let numbered = (0u16..).zip(&self.slots);
         numbered
@@ -304,7 +305,7 @@ mod tests {
         for slot in slots {
             table.give_back(slot);
         }
-        // It had as many since the last time.
+        // All 1,024 were in use since the last call, so none is freed.
         assert_eq!(table.trim(), 1024);
         for slot in burst(&mut table, 3) {
             table.give_back(slot);

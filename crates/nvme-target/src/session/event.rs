@@ -9,11 +9,11 @@ use wire::tcp::{FatalErrorStatus, IcReq, TermReq};
 /// Payload of a capsule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
-    /// The capsule has none.
+    /// The capsule has no payload.
     None,
-    /// All of it, and true if its digest matches.
+    /// The whole payload, and true if its digest matches.
     Whole(&'a [u8], bool),
-    /// This many bytes will arrive.
+    /// The payload will arrive later, with this many bytes.
     Arriving(u32),
 }
 
@@ -28,16 +28,16 @@ pub(crate) enum Event<'a> {
     Initialize(IcReq),
     /// H2CTermReq, with its status.
     Terminated(FatalErrorStatus),
-    /// A PDU that the framer lets pass in the other direction only.
+    /// A PDU that the framer accepts only in the other direction.
     Unexpected,
 }
 
 /// Progress of the data that the host sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// No command has more of its data than before, or not enough to go on.
+    /// No command received more data, or too little to continue.
     Nothing,
-    /// The command in this slot has a part of its data; it may ask for more.
+    /// The command in this slot received a part of its data and may need a further R2T.
     Partial(u16),
     /// The command in this slot has all its data.
     Whole(u16),
@@ -54,7 +54,7 @@ pub(crate) struct Violation {
 }
 
 impl Violation {
-    /// Returns the violation by a PDU that is legal by itself but not here.
+    /// Returns the violation by a PDU that is legal in itself but not in this state.
     #[cold]
     pub(crate) fn of_pdu(
         status: FatalErrorStatus,

@@ -1,10 +1,10 @@
-//! An I/O queue on its way from one core to another: what of its connection goes along, beside its
-//! stream.
+//! An I/O queue in transit from one core to another: the parts of its connection that move in
+//! addition to its stream.
 //!
-//! Packed by the core that it leaves at a quiet moment (nothing under way, nothing to send, no
-//! payload half arrived), unpacked by the core that it comes to. What the host has sent meanwhile
-//! waits in the kernel. Must never: be on two cores, or leave its controller waiting for a queue
-//! that is gone ([`PollGroup::lose`](crate::service::PollGroup)).
+//! The old core packs it at a quiet moment (nothing in flight, nothing to send, no partial
+//! payload); the new core unpacks it. Data that the host sends in the meantime waits in the kernel.
+//! Invariants: a queue is never on two cores, and its controller never waits for a lost queue
+//! ([`PollGroup::lose`](crate::service::PollGroup)).
 
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::permit::ConnectionPermit;
@@ -21,42 +21,42 @@ use wire::tcp::framer::Framer;
 /// A planned move of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedMove {
-    /// The core.
+    /// The destination core.
     pub(crate) to: usize,
-    /// MoveReason.
+    /// The reason of the move.
     pub(crate) reason: MoveReason,
 }
 
-/// MoveReason a queue moves.
+/// Why a queue moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MoveReason {
-    /// It is new, and it is that core's turn.
+    /// The queue is new, and it is that core's turn.
     Dealt,
-    /// Application steering says so.
+    /// Application steering decided it.
     Steered,
-    /// Thread scaling says so.
+    /// Thread scaling decided it.
     Scaled,
 }
 
 impl MoveReason {
-    /// Returns true if the queue may still return home from there. Thread scaling brings it where
-    /// there is less to do than at home: a return would undo the decision, again and again.
+    /// Returns true if the queue may still return home afterwards. Thread scaling moves it to a
+    /// thread with less load than its home: a return would undo the decision repeatedly.
     pub(crate) const fn keeps_home(self) -> bool {
         !matches!(self, Self::Scaled)
     }
 }
 
-/// State of a connection that moves along.
+/// State of a connection that moves with it.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    /// Place that it left.
+    /// The place that it left.
     pub(crate) from: ConnectionPlace,
     pub(crate) controller: Arc<SharedController>,
     pub(crate) subsystem: u32,
     pub(crate) terms: Terms,
     pub(crate) class: Class,
     pub(crate) reason: MoveReason,
-    /// Until it has arrived.
+    /// The entry in the new thread's queue count, kept until the queue has arrived.
     pub(crate) counted: Option<Counted>,
     pub(crate) permit: ConnectionPermit,
     pub(crate) ends: (SocketAddr, Option<SocketAddr>),

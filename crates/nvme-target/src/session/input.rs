@@ -1,4 +1,4 @@
-//! Input of a session: the PDUs in what was received, and the payload in them.
+//! Input of a session: the PDUs in received data, and their payload.
 
 use crate::session::Session;
 use crate::session::event::{Event, Payload, Violation};
@@ -11,7 +11,7 @@ use wire::tcp::framer::Event as Pdu;
 use wire::tcp::{FramingError, PduHeader};
 
 impl Session {
-    /// Takes the end of a receive: payload that went straight into a command's buffer is noted.
+    /// Handles the end of a receive; records payload that went directly into a command's buffer.
     pub(crate) fn received(&mut self, received: &mut Received, now: Time) {
         let direct = self.receiver.disarm();
         if let (Some(direct), Some(into)) = (direct, received.into.take()) {
@@ -22,7 +22,7 @@ impl Session {
         }
     }
 
-    /// Begins to work on input.
+    /// Begins to process input.
     #[inline]
     pub(crate) fn begin_input(&mut self) {
         self.pdu_ended = self.pdu_since == Time::NEVER;
@@ -31,7 +31,7 @@ impl Session {
     /// Returns the next event in `input`; `None` when it is used up.
     ///
     /// # Errors
-    /// A violation of the protocol: the session takes no further input.
+    /// A violation of the protocol: the session accepts no further input.
     #[inline]
     pub(crate) fn next<'a>(
         &mut self,
@@ -96,10 +96,11 @@ impl Session {
         Violation::new(error.term_req(), header, error.to_string())
     }
 
-    /// Ends the work on input: notes since when a PDU is incomplete. Returns true if that is now.
+    /// Ends the processing of input and records since when a PDU is incomplete. Returns true if
+    /// that is since now.
     #[inline]
     pub(crate) fn end_input(&mut self, now: Time) -> bool {
-        // Where input is held back, its host is not late.
+        // While its input is held back, the host is not late.
         if self.receiver.framer().is_between_pdus() || self.stalled.is_some() {
             self.pdu_since = Time::NEVER;
         } else if self.pdu_ended {
@@ -109,7 +110,7 @@ impl Session {
         false
     }
 
-    /// Keeps a command that waits for a buffer, at a place among those that wait.
+    /// Keeps a command that waits for a buffer, with its place in the wait lists.
     pub(crate) fn stall(&mut self, command: &Command, payload: Payload<'_>, waits: u32) {
         let arriving = match payload {
             Payload::Arriving(length) => length,
@@ -129,8 +130,8 @@ impl Session {
         }));
     }
 
-    /// Begins a receive: returns the memory of a command that it goes straight into; `None` for a
-    /// receive buffer of the driver.
+    /// Begins a receive: returns the command memory to receive into directly; `None` for a receive
+    /// buffer of the driver.
     pub(crate) fn begin_receive(&mut self, ends: bool) -> Option<IoSlice> {
         let into = if ends { None } else { self.take_destination() };
         if into.is_none() {

@@ -1,13 +1,13 @@
-//! The transport's target side: bytes of a connection become commands and their data.
+//! The transport's target side: converts the bytes of a connection to commands and their data.
 //!
-//! A [`Session`] owns the [`Receiver`] and the [`SendQueue`] of its connection, which are the same
-//! on a host, the table of commands, and the destination of the payload that is arriving. It yields
-//! [`Event`]s and takes answers; it has no device, no controller and no core. The service carries
-//! values between a session and those ([`crate::service`]).
+//! A [`Session`] owns the [`Receiver`] and the [`SendQueue`] of its connection, which hosts use as
+//! well, the command table, and the destination of the payload that is arriving. It yields
+//! [`Event`]s and takes answers; it has no device, no controller and no core. The service
+//! ([`crate::service`]) connects a session to these.
 //!
 //! ```text
 //!   bytes ──► Receiver ──► Session::next ──► Event::Command ──► (service)
-//!                              │         └─► Event::Data        (service: R2T, or the command goes on)
+//!                              │         └─► Event::Data        (service: R2T, or the command continues)
 //!                              └─ payload ─► buffer of the command
 //!   bytes ◄── SendQueue ◄── Output::push_* ◄── answers, R2Ts    (service)
 //! ```

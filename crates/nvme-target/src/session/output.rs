@@ -1,8 +1,8 @@
-//! The send side of a connection: the transport's caravans, and the answers that wait for room.
+//! The send side of a connection: the transport's caravans, and the answers that wait for space.
 //!
-//! The doorbell of the [`SendQueue`] says when the caravan being filled leaves; the core says what
-//! it may carry at most, and in which order connections send. A connection to a host that does not
-//! read keeps a bounded number of caravans; what does not fit waits in its slots.
+//! The doorbell of the [`SendQueue`] decides when the caravan being filled leaves; the core limits
+//! its size and orders the sends of its connections. A connection to a host that does not read
+//! keeps a bounded number of caravans; further answers wait in their slots.
 
 use crate::limits::Limits;
 use crate::session::pace::ReaderPace;
@@ -22,7 +22,7 @@ use wire::nvme::Completion;
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{PduFormat, R2t};
 
-/// Kind of the operation that sends.
+/// Kind of a send operation.
 pub(crate) const SEND: u8 = 1;
 
 /// Parts of a core that the send side of its connections uses.
@@ -37,7 +37,7 @@ pub(crate) struct SendContext<'a> {
 }
 
 impl SendContext<'_> {
-    /// The send lists of the core, for a connection of these parties.
+    /// Returns the core's send lists, for a connection of these parties.
     #[inline]
     const fn lists_of<'a>(&'a mut self, parties: &'a Parties) -> SharedLists<'a> {
         SharedLists {
@@ -48,11 +48,11 @@ impl SendContext<'_> {
     }
 }
 
-/// Answers of a caravan.
+/// Answers in a caravan.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answers {
     count: u32,
-    /// Bytes of buffers that go with them.
+    /// Bytes of buffers held by these answers.
     held: u32,
 }
 
@@ -60,7 +60,7 @@ struct Answers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
     IcResp,
-    /// The answer of the command in this slot, or an R2T of it.
+    /// The answer of the command in this slot, or one of its R2Ts.
     OfSlot(u16),
 }
 
@@ -70,17 +70,17 @@ pub(crate) struct Output {
     key: SlabKey,
     socket: SocketId,
     queue: SendQueue<Answers>,
-    /// Parties that its lists count for.
+    /// Parties to which its send lists are charged.
     parties: Rc<Parties>,
-    /// The class of an I/O queue; none of what is for control alone.
+    /// The class of an I/O queue; `None` for admin queues.
     class: Option<Class>,
-    /// Answers in lists that were not handed to the driver yet.
+    /// Answers in lists that the driver has not received yet.
     pub(crate) unsent_answers: u32,
     /// PDUs that wait for space, in order.
     pub(crate) waiting: VecDeque<Unsent>,
-    /// The connection is among the core's ready ones.
+    /// The connection is in one of the core's ready or waiting lists.
     marked: bool,
-    /// The connection is among those that the core looks at when their time has come.
+    /// The connection has a timer for its doorbell.
     timed: bool,
     pace: ReaderPace,
 }
@@ -101,13 +101,14 @@ impl Output {
         }
     }
 
-    /// The connection found its place among the core's.
+    /// Sets the connection's key in the core's table and its socket.
     pub(crate) fn set_key(&mut self, key: SlabKey, socket: SocketId) {
         self.key = key;
         self.socket = socket;
     }
 
-    /// It is known what the connection is for, or it is gone: its lists are another's share.
+    /// Charges the connection's lists to other parties, because its purpose became known or it
+    /// ended.
     pub(crate) fn set_parties(&mut self, parties: Rc<Parties>) {
         let lists = self.queue.lists();
         self.parties.give_back_lists(lists);
@@ -115,13 +116,13 @@ impl Output {
         self.parties = parties;
     }
 
-    /// The connection became an I/O queue of this class.
+    /// Sets the class of a connection that became an I/O queue.
     pub(crate) fn set_class(&mut self, class: Class, core: &mut SendContext<'_>) {
         self.class = Some(class);
         self.set_mode(core.switch.knobs().answer_doorbell(), core);
     }
 
-    /// The class of an I/O queue.
+    /// Returns the class of an I/O queue.
     pub(crate) const fn class(&self) -> Option<Class> {
         self.class
     }
@@ -132,7 +133,7 @@ impl Output {
         self.class.map_or(Urgency::Urgent, Urgency::of)
     }
 
-    /// Digests and alignment of the PDUs that leave.
+    /// Returns digests and alignment of sent PDUs.
     pub(crate) const fn format(&self) -> &PduFormat {
         self.queue.format()
     }
@@ -142,23 +143,23 @@ impl Output {
         self.queue.set_format(format);
     }
 
-    /// Returns true while a send is under way.
+    /// Returns true while a send is in flight.
     pub(crate) const fn is_sending(&self) -> bool {
         self.queue.is_sending()
     }
 
-    /// The pace at which the host takes what is sent.
+    /// Returns the pace at which the host reads.
     pub(crate) const fn pace(&self) -> &ReaderPace {
         &self.pace
     }
 
-    /// Returns true while nothing is to be sent, and nothing is under way.
+    /// Returns true if nothing is to be sent and no send is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.lists() == 0 && self.waiting.is_empty()
     }
 
-    /// Makes room for one answer with `bytes` bytes of data, or an R2T; false when the connection
-    /// has as many caravans as it may.
+    /// Makes room for one answer with `bytes` bytes of data, or an R2T; returns false if the
+    /// connection has reached its limit of caravans.
     #[inline]
     pub(crate) fn make_room(
         &mut self,
@@ -169,7 +170,7 @@ impl Output {
         self.make_room_for(bytes, 1, core, cx)
     }
 
-    /// The same for an answer with its data in `pdus` PDUs.
+    /// Makes room for an answer whose data is in `pdus` PDUs.
     #[inline]
     pub(crate) fn make_room_for(
         &mut self,
@@ -185,7 +186,7 @@ impl Output {
             if fits && self.queue.accepts((bytes, DATA_IOVECS), &limits) {
                 return true;
             }
-            // While `Latency` work is served first, a caravan that may wait is sent in its turn.
+            // While `Latency` work has priority, a caravan that may wait is sent in its turn.
             let in_turn = self.urgency() == Urgency::Patient && core.switch.prioritises(cx.now);
             let blocked = self.is_sending() || in_turn;
             if blocked && self.queue.complete_caravans() + 1 >= core.limits.sends_per_connection {
@@ -201,7 +202,7 @@ impl Output {
         self.queue.begin(&mut core.lists_of(&self.parties))
     }
 
-    /// Makes room for something new, which does not overtake what waits already.
+    /// Makes room for a new PDU; returns false if other PDUs wait, which it must not overtake.
     #[inline]
     pub(crate) fn make_room_last(
         &mut self,
@@ -212,8 +213,8 @@ impl Output {
         self.waiting.is_empty() && self.make_room(bytes, core, cx)
     }
 
-    /// A PDU waits for room: it is tried again when a send ends. Where none is under way, it is
-    /// tried next turn if it is another one's turn now, and when a list comes back if none is left.
+    /// Queues a PDU until there is room. It is retried when a send ends; if none is in flight, in
+    /// the next turn; and if no send list is available, when one is returned.
     pub(crate) fn wait(&mut self, unsent: Unsent, core: &mut SendContext<'_>) {
         self.waiting.push_back(unsent);
         core.stats.output_waits += 1;
@@ -226,7 +227,7 @@ impl Output {
         }
     }
 
-    /// The connection has something to send, and neither a list for it nor one under way.
+    /// Queues a connection with output that has no send list, neither filled nor in flight.
     pub(crate) fn wait_for_list(&mut self, core: &mut SendContext<'_>) {
         if !self.marked {
             self.marked = true;
@@ -234,13 +235,14 @@ impl Output {
         }
     }
 
-    /// Returns true if it waits for a list, and has none under way that would take it on at its end.
+    /// Returns true if the connection waits for a list and has none in flight whose end would
+    /// resume it.
     pub(crate) fn lacks_list(&self) -> bool {
         self.queue.lists() == 0 && !self.waiting.is_empty()
     }
 
-    /// An answer with `bytes` bytes of data, or an R2T, was appended, and `in_flight` other
-    /// commands are under way on the queue: the doorbell says when it leaves.
+    /// Handles an appended answer with `bytes` bytes of data, or an R2T, while `in_flight` other
+    /// commands of the queue are outstanding: the doorbell decides when it leaves.
     #[inline]
     pub(crate) fn appended(
         &mut self,
@@ -257,13 +259,13 @@ impl Output {
         self.follow(decision, core);
     }
 
-    /// Another mode of the doorbell; what it holds leaves.
+    /// Changes the mode of the doorbell; held output leaves.
     pub(crate) fn set_mode(&mut self, mode: Mode, core: &mut SendContext<'_>) {
         let decision = self.queue.doorbell_mut().reconfigure(mode);
         self.follow(decision, core);
     }
 
-    /// The time has come that the doorbell named, or one before.
+    /// Runs the doorbell's timer, which may fire early.
     pub(crate) fn look_at_doorbell(&mut self, core: &mut SendContext<'_>, now: Time) {
         self.timed = false;
         let decision = self.queue.doorbell_mut().on_timer(now);
@@ -283,7 +285,7 @@ impl Output {
         }
     }
 
-    /// The connection has something to send.
+    /// Adds the connection to the core's ready list.
     #[inline]
     fn mark(&mut self, core: &mut SendContext<'_>) {
         if !self.marked {
@@ -292,7 +294,7 @@ impl Output {
         }
     }
 
-    /// The caravan being filled takes nothing more, and leaves when those before it have.
+    /// Closes the caravan being filled; it leaves after the earlier ones.
     fn complete_caravan(&mut self, core: &mut SendContext<'_>) {
         let Some(departure) = self.queue.complete() else {
             return;
@@ -302,12 +304,12 @@ impl Output {
         }
     }
 
-    /// Starts a send, if one can be and is due. Returns its bytes.
+    /// Starts a send if one is possible and due. Returns its bytes.
     pub(crate) fn flush(&mut self, core: &mut SendContext<'_>, cx: &mut Context<'_>) -> usize {
         if self.is_sending() {
             return 0;
         }
-        // What waits for room waits for a caravan that is full.
+        // PDUs that wait for space need a full caravan to leave.
         let due = self.queue.is_due() || !self.waiting.is_empty();
         if self.queue.complete_caravans() == 0 && due {
             self.complete_caravan(core);
@@ -322,7 +324,7 @@ impl Output {
         self.unsent_answers -= answers.count;
         let bytes = list.bytes();
         self.pace.begins(cx.now);
-        // The host may read by another core what an answer tells it was written.
+        // After it receives an answer, the host may use another core to read the data written.
         core.stores.order();
         let key = OpKey::new(core.op_namespace, SEND, self.key);
         cx.submit(
@@ -335,13 +337,13 @@ impl Output {
         bytes
     }
 
-    /// The core is about to flush this connection, and takes it off its list.
+    /// Notes that the core takes this connection off its list to flush it.
     pub(crate) fn unmark(&mut self) {
         self.marked = false;
     }
 
-    /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
-    /// Returns how many bytes of buffers went with it.
+    /// Handles the end of a send. Puts the connection back on the core's list if there is more to
+    /// send. Returns the bytes of buffers that the sent answers held.
     pub(crate) fn sent(
         &mut self,
         list: Box<SendList>,
@@ -356,13 +358,14 @@ impl Output {
         if more {
             self.mark(core);
         }
-        // One that waits for a list is not late itself.
+        // A connection that waits for a list is not late itself.
         self.pace.took(bytes, more && !self.lacks_list(), now);
         answers.held
     }
 
-    /// Lets all that was appended leave without waiting for more: when
-    /// [`has_left`](Self::has_left) is true of the number, it has. `None` where nothing was.
+    /// Makes all appended output leave without waiting for more. Returns the mark for
+    /// [`has_left`](Self::has_left), which then reports whether it has left; `None` if there is no
+    /// output.
     pub(crate) fn leave_soon(&mut self, core: &mut SendContext<'_>) -> Option<u64> {
         self.complete_caravan(core);
         if self.queue.lists() == 0 {
@@ -372,17 +375,17 @@ impl Output {
         Some(self.queue.mark())
     }
 
-    /// Returns true once as many caravans have left.
+    /// Returns true once the output before the mark has left.
     pub(crate) const fn has_left(&self, mark: u64) -> bool {
         self.queue.has_left(mark)
     }
 
-    /// The answer that was appended carries `bytes` bytes of buffers.
+    /// Charges `bytes` bytes of buffers to the appended answer.
     pub(crate) fn hold(&mut self, bytes: u32) {
         self.queue.account_mut().held += bytes;
     }
 
-    /// Drops what was to be sent. Returns how many bytes of buffers that were.
+    /// Drops all output. Returns the bytes of buffers that it held.
     pub(crate) fn abandon(&mut self, core: &mut SendContext<'_>) -> u32 {
         let mut lists = core.lists_of(&self.parties);
         let mut held = 0;
@@ -393,7 +396,7 @@ impl Output {
         held
     }
 
-    /// Appends bytes that are a PDU already.
+    /// Appends an encoded PDU.
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         self.queue.push_bytes(bytes);
     }
@@ -415,8 +418,8 @@ impl Output {
         self.queue.push_r2t(r2t);
     }
 
-    /// Appends all the data of a command, and its completion: as the SUCCESS flag where the host
-    /// did without SQ flow control, as a CapsuleResp otherwise. `[NVMe-TCP 1.0 §3.3.2.1]`
+    /// Appends all the data of a command, and its completion: as the SUCCESS flag if SQ flow
+    /// control is disabled, otherwise as a CapsuleResp. `[NVMe-TCP 1.0 §3.3.2.1]`
     #[inline]
     pub(crate) fn push_data(&mut self, data: IoSlice, completion: Completion, flow_control: bool) {
         let last = last_progress(&completion, flow_control);
@@ -424,7 +427,7 @@ impl Output {
         self.end_data(last, completion);
     }
 
-    /// Appends the data of extents of a command, in order, and its completion.
+    /// Appends the data of a command's extents, in order, and its completion.
     pub(crate) fn push_extents(
         &mut self,
         parts: impl ExactSizeIterator<Item = Option<IoSlice>>,
@@ -447,7 +450,7 @@ impl Output {
     /// Appends a C2HData PDU.
     #[inline]
     fn push_data_at(&mut self, cid: u16, offset: u32, data: IoSlice, progress: C2hProgress) {
-        // Memory that others may write is copied before it gets here, where a digest goes with it.
+        // Memory that other parties may write is copied before it gets here if a digest covers it.
         assert!(
             !self.format().data_digest || data.bytes().is_some(),
             "digests are made of private copies"
@@ -455,7 +458,7 @@ impl Output {
         self.queue.push_c2h_data_at(cid, offset, data, progress);
     }
 
-    /// Appends the completion behind the data, unless that says it.
+    /// Appends the completion after the data, unless the last data PDU carries it.
     #[inline]
     fn end_data(&mut self, last: C2hProgress, completion: Completion) {
         if last == C2hProgress::LastAndSuccess {

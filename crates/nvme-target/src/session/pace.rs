@@ -1,8 +1,8 @@
-//! Pace at which a host takes what is sent to it.
+//! Pace at which a host receives data.
 //!
-//! Each send has its time, and so has a host to take [`PACE_BYTES`] in while something is to be sent
-//! without a break: one that took a list at a time, each just in time, would keep what waits behind
-//! them for ever.
+//! Each send has a time-out. In addition, a host must receive [`PACE_BYTES`] per time-out while
+//! output is always waiting: a host that receives one list at a time, each just in time, could
+//! otherwise delay the output behind it forever.
 
 use crate::limits::PACE_BYTES;
 use base::Time;
@@ -10,10 +10,10 @@ use base::Time;
 /// Pace of one connection's host.
 #[derive(Debug)]
 pub(crate) struct ReaderPace {
-    /// Time since which something has been under way, and the host has taken less than
-    /// [`PACE_BYTES`]; never, where nothing is.
+    /// Time since which a send has been in flight while the host received less than [`PACE_BYTES`];
+    /// [`Time::NEVER`] if none is.
     since: Time,
-    /// Bytes that it took since.
+    /// Bytes that the host received since then.
     taken: usize,
 }
 
@@ -25,18 +25,19 @@ impl ReaderPace {
         }
     }
 
-    /// Returns the time since which the host has taken less than [`PACE_BYTES`], although something
-    /// was to be sent all the time; never, where nothing is.
+    /// Returns the time since which the host has received less than [`PACE_BYTES`] although output
+    /// was always waiting; [`Time::NEVER`] if none was.
     pub(crate) const fn slow_since(&self) -> Time {
         self.since
     }
 
-    /// A send begins.
+    /// Notes the begin of a send.
     pub(crate) fn begins(&mut self, now: Time) {
         self.since = self.since.min(now);
     }
 
-    /// The host took a list of `bytes` bytes; there may be `more` that leaves as soon as it takes that.
+    /// Notes that the host received a list of `bytes` bytes; `more` is true if further output
+    /// leaves at once.
     pub(crate) fn took(&mut self, bytes: usize, more: bool, now: Time) {
         self.taken += bytes;
         if !more || self.taken >= PACE_BYTES {
@@ -57,7 +58,7 @@ mod tests {
         Time(0) + Nanos::from_secs(seconds)
     }
 
-    /// The time of each send began anew: a list every 29 s was in time for ever.
+    /// Regression: the time-out restarted with each send, so a list every 29 s was always in time.
     #[test]
     fn a_host_that_takes_a_list_now_and_then_is_slow_since_the_first() {
         let mut pace = ReaderPace::new();
@@ -66,7 +67,7 @@ mod tests {
             assert_eq!(pace.slow_since(), at(29));
             pace.took(4096, true, at(29 * (list + 1)));
         }
-        // What it takes in the end is enough for that time, and not for more.
+        // With this list the host reaches `PACE_BYTES`, so a new period begins.
         pace.took(8192, true, at(900));
         assert_eq!(pace.slow_since(), at(900));
     }

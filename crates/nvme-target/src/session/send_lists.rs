@@ -8,20 +8,21 @@ use std::collections::VecDeque;
 use switch::Class;
 use transport::ListSource;
 
-/// Send lists of a core that its connections may have.
+/// Send lists of a core, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct ListPool {
     lists: SendListPool,
     used: usize,
     max: usize,
-    /// Connections that wait for one, in order, each with its class.
+    /// Connections that wait for a list, in order, each with its class.
     pub(crate) waiting: VecDeque<(Option<Class>, SlabKey)>,
-    /// So many of them have to try before the core may sleep, since a list came back.
+    /// Number of waiting connections that must retry before the core may sleep, because a list was
+    /// returned.
     untried: usize,
 }
 
 impl ListPool {
-    /// At most `max` of them.
+    /// Returns a pool of at most `max` lists.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             lists: SendListPool::default(),
@@ -32,7 +33,8 @@ impl ListPool {
         }
     }
 
-    /// An empty list for a connection of these; `None` when all that they may have are in use.
+    /// Takes an empty list for a connection of these parties; `None` if all lists that they may
+    /// have are in use.
     #[inline]
     pub(crate) fn take(&mut self, parties: &Parties, limits: &Limits) -> Option<Box<SendList>> {
         let left = self.max - self.used;
@@ -44,12 +46,12 @@ impl ListPool {
         Some(self.lists.take())
     }
 
-    /// Lists in use.
+    /// Returns the number of lists in use.
     pub(crate) const fn used(&self) -> usize {
         self.used
     }
 
-    /// A list comes back from a connection of these.
+    /// Takes back a list from a connection of these parties.
     #[inline]
     pub(crate) fn give_back(&mut self, list: Box<SendList>, parties: &Parties) {
         parties.give_back_lists(1);
@@ -58,19 +60,19 @@ impl ListPool {
         self.untried = self.waiting.len();
     }
 
-    /// Returns true if connections that wait for a list are to try again.
+    /// Returns true if connections that wait for a list must retry.
     pub(crate) fn has_to_look(&self) -> bool {
         self.untried > 0
     }
 
-    /// Returns the next connection that is to try again. Those that wait again are behind all others.
+    /// Returns the next connection that must retry. Connections that wait again go to the back.
     pub(crate) fn next_to_try(&mut self) -> Option<(Option<Class>, SlabKey)> {
         self.untried = self.untried.checked_sub(1)?;
         self.waiting.pop_front()
     }
 }
 
-/// The send lists of a core, for a connection of these parties.
+/// The send lists of a core, as seen by a connection of these parties.
 #[derive(Debug)]
 pub(crate) struct SharedLists<'a> {
     pub(crate) pool: &'a mut ListPool,
@@ -138,7 +140,7 @@ mod tests {
             let control = accounts.parties(Purpose::Control, (host, from(last)), None, None);
             admin += all(&mut pool, &control).len();
         }
-        // One is left for Connect.
+        // One list is left for Connect.
         assert_eq!(admin, 7);
         let late = accounts.discovery(from(109));
         assert_eq!(all(&mut pool, &late).len(), 0);
@@ -151,8 +153,8 @@ mod tests {
         assert_eq!(all(&mut pool, &late).len(), 21);
     }
 
-    /// A list came back, and the first 64 that waited might not have it: the core slept, although the
-    /// next one might.
+    /// Regression: after a list was returned, the core slept when the first 64 waiting connections
+    /// could not use it, although the next one could.
     #[test]
     fn each_that_waits_is_asked_before_a_core_sleeps() {
         let (mut pool, limits) = (ListPool::new(64), Limits::default());

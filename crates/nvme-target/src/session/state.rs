@@ -12,7 +12,7 @@ use wire::tcp::PduFormat;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// One connection's state of the protocol.
+/// Protocol state of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) commands: CommandTable,
@@ -20,44 +20,44 @@ pub(crate) struct Session {
     pub(crate) output: Output,
     pub(crate) incoming: Incoming,
     pub(crate) r2t: R2tTerms,
-    /// Connect succeeded: R2Ts are answered from here on.
+    /// Connect succeeded: the host may answer R2Ts.
     pub(crate) connected: bool,
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
-    /// Payloads with a digest that did not match, since the service counted them.
+    /// Payloads whose digest did not match, since the service last counted them.
     pub(crate) digest_errors: u64,
-    /// Bytes that one receive takes at most, beside hosts that ask for little.
+    /// Most bytes per receive, while hosts with little demand are active; `None`: no limit.
     pub(crate) receive_quantum: Option<NonZeroUsize>,
     /// The command that waits for a buffer, with the input behind it.
     pub(crate) stalled: Option<Box<Stalled>>,
-    /// Time of the last input, or at which input went on that had waited.
+    /// Time of the last input, or of the last resumption of input that had waited.
     pub(crate) last_input: Time,
-    /// Time at which input went on that had waited; zero if none has.
+    /// Time of the last resumption of input that had waited; zero if none.
     pub(crate) resumed: Time,
-    /// Time at which a PDU began that is not complete; never, between PDUs.
+    /// Start time of the incomplete PDU; [`Time::NEVER`] between PDUs.
     pub(crate) pdu_since: Time,
-    /// A PDU ended in the input at hand.
+    /// A PDU ended in the current input.
     pub(super) pdu_ended: bool,
 }
 
-/// A command that was parsed and waits for a buffer, with all input behind it: what one receive brought
-/// at most, because nothing is received meanwhile.
+/// A parsed command that waits for a buffer, with all input behind it: at most the data of one
+/// receive, because nothing is received in the meantime.
 #[derive(Debug)]
 pub(crate) struct Stalled {
-    /// Place of the input among those that wait.
+    /// Place of the input in the wait lists.
     pub(crate) waits: u32,
     pub(crate) command: Command,
-    /// The payload, where it was complete, and true if its digest matches.
+    /// The payload if it is complete, and true if its digest matches.
     pub(crate) data: Option<(Vec<u8>, bool)>,
-    /// Bytes of payload that will arrive otherwise.
+    /// Bytes of payload still to arrive if it is not complete.
     pub(crate) arriving: u32,
-    /// Input that was received with the command; that behind it begins at `taken`.
+    /// Input received with the command; the part after the command begins at `taken`.
     pub(crate) input: Vec<u8>,
     pub(crate) taken: usize,
 }
 
 impl Session {
-    /// A session that waits for ICReq.
+    /// Creates a session that waits for ICReq.
     pub(crate) fn new(output: Output, limits: &Limits, now: Time) -> Self {
         let framer_limits = FramerLimits {
             capsule_data_bytes: ADMIN_IN_CAPSULE_BYTES,
@@ -81,7 +81,7 @@ impl Session {
         }
     }
 
-    /// Returns true while nothing is under way that a move to another core would have to take along.
+    /// Returns true if nothing is in flight that a move to another core would have to transfer.
     pub(crate) fn is_quiet(&self) -> bool {
         self.commands.used() == 0
             && self.output.is_idle()
@@ -89,17 +89,17 @@ impl Session {
             && self.receiver.framer().data_remaining().is_none()
     }
 
-    /// Returns true between PDUs, with no data of a command on its way.
+    /// Returns true between PDUs with no command data outstanding.
     pub(crate) fn is_between_commands(&self) -> bool {
         self.transferring == 0 && self.receiver.framer().data_remaining().is_none()
     }
 
-    /// Returns true if a receive may begin: none is under way, and no command waits for a buffer.
+    /// Returns true if a receive may begin: none is in flight, and no command waits for a buffer.
     pub(crate) fn may_receive(&self) -> bool {
         self.receiver.is_idle() && self.stalled.is_none()
     }
 
-    /// Takes the terms that ICReq and ICResp agreed on. `[NVMe-TCP 1.0 §3.3.1]`
+    /// Applies the terms of ICReq and ICResp. `[NVMe-TCP 1.0 §3.3.1]`
     pub(crate) fn initialize(&mut self, format: PduFormat, max_r2t: u32, limits: &Limits) {
         self.output.set_format(format);
         self.receiver.set_digests(&format);

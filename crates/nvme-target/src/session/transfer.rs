@@ -1,8 +1,8 @@
-//! Data of commands on its way from the host: in capsules, and in the H2CData PDUs that R2Ts ask
-//! for. `[NVMe-TCP 1.0 §3.3.2.2]`
+//! Command data from the host: in capsules, and in H2CData PDUs requested by R2Ts. `[NVMe-TCP 1.0
+//! §3.3.2.2]`
 //!
-//! Payload goes where [`Incoming`] says, into the buffer that its command has. Checked here: that
-//! an R2T with the tag is outstanding, for that command, and for those bytes.
+//! [`Incoming`] directs the payload into the buffer of its command. Checked here: the tag's R2T is
+//! outstanding, for that command and those bytes.
 
 use crate::command::table::CommandKind;
 use crate::limits::Limits;
@@ -15,11 +15,11 @@ use transport::DirectReceive;
 use wire::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, PREFIX_BYTES_MAX};
 use wire::tcp::{FatalErrorStatus, H2cData, R2t};
 
-/// Bits of a TTAG that name the slot; the others name the R2T.
+/// Bits of a TTAG that hold the slot; the remaining bits hold the R2T's number.
 const TTAG_SLOT_BITS: u32 = 10;
 const TTAG_SLOT_MASK: u16 = (1 << TTAG_SLOT_BITS) - 1;
 
-/// Returns the TTAG of a command's R2T of this number.
+/// Returns the TTAG of a command's R2T with this number.
 #[inline]
 fn transfer_tag(slot: u16, number: u16) -> u16 {
     if mutation::active(Mutation::TransferTagReused) {
@@ -32,9 +32,9 @@ fn transfer_tag(slot: u16, number: u16) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Incoming {
     pub(crate) sink: Sink,
-    /// Bytes of the PDU's payload that arrived.
+    /// Bytes of the PDU's payload received so far.
     pub(crate) position: u32,
-    /// Bytes at the payload's beginning that are no data of the command.
+    /// Bytes at the start of the payload that are not data of the command.
     pub(crate) skip: u32,
     /// Offset of the wanted part within the command's data.
     pub(crate) base: u32,
@@ -42,10 +42,10 @@ pub(crate) struct Incoming {
     pub(crate) want: u32,
 }
 
-/// Command that payload belongs to.
+/// Command that the payload belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sink {
-    /// No command: it is dropped.
+    /// No command: the payload is dropped.
     Discard,
     /// In-capsule data of the command in this slot.
     Capsule(u16),
@@ -77,9 +77,9 @@ impl Incoming {
 /// R2Ts of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct R2tTerms {
-    /// R2Ts that may be outstanding for one command (MAXR2T of ICReq, and our limit).
+    /// Outstanding R2Ts per command (minimum of ICReq's MAXR2T and the target's limit).
     pub(crate) outstanding_max: u16,
-    /// Bytes that one R2T asks for.
+    /// Bytes requested by one R2T.
     pub(crate) bytes: u32,
 }
 
@@ -101,19 +101,19 @@ impl R2tTerms {
 /// Defect of an H2CData PDU.
 #[derive(Clone, Copy, Debug)]
 enum Defect {
-    /// No R2T with its tag is outstanding.
+    /// No R2T with this tag is outstanding.
     Unasked,
-    /// Its command is not that of the R2T.
+    /// The command identifier is not that of the R2T's command.
     Command,
-    /// Its data lies outside of the bytes that are due.
+    /// The data lies outside of the expected bytes.
     Range,
     /// LAST_PDU is set too early, or missing.
     Last,
 }
 
 impl Session {
-    /// Returns the next R2T to send for a command; `None` while as many are outstanding as may be,
-    /// or once all its data is asked for.
+    /// Returns the next R2T to send for a command; `None` at the limit of outstanding R2Ts, or once
+    /// all its data is requested.
     pub(crate) fn next_r2t(&mut self, slot: u16) -> Option<R2t> {
         let terms = self.r2t;
         let entry = self.commands.slot(slot);
@@ -143,7 +143,7 @@ impl Session {
         })
     }
 
-    /// Returns true if [`next_r2t`](Self::next_r2t) has one.
+    /// Returns true if [`next_r2t`](Self::next_r2t) would return an R2T.
     pub(crate) fn has_r2t(&mut self, slot: u16) -> bool {
         let terms = self.r2t;
         let transfer = &self.commands.slot(slot).transfer;
@@ -253,7 +253,7 @@ impl Session {
         }
     }
 
-    /// Ends the payload: returns what it completes.
+    /// Ends the payload; returns the resulting progress.
     pub(super) fn end_data(&mut self, digest_ok: bool) -> Delivery {
         let incoming = std::mem::replace(&mut self.incoming, Incoming::DISCARD);
         self.digest_errors += u64::from(!digest_ok);
@@ -289,9 +289,8 @@ impl Session {
         }
     }
 
-    /// Begins a receive of the rest of the payload straight into the buffer of its command, and
-    /// returns the slice to fill; `None` where too little is left for that to pay, or no command has
-    /// it.
+    /// Begins a direct receive of the remaining payload into its command's buffer, and returns the
+    /// slice to fill; `None` if too little remains to be worthwhile, or if no command takes it.
     pub(super) fn take_destination(&mut self) -> Option<IoSlice> {
         let (Sink::Capsule(slot) | Sink::Transfer(slot, _)) = self.incoming.sink else {
             return None;
@@ -313,7 +312,7 @@ impl Session {
         Some(self.receiver.arm_direct(slot, data, offset, length))
     }
 
-    /// Gives a buffer back to its command, after `filled` bytes were received straight into it.
+    /// Returns a buffer to its command after `filled` bytes were received directly into it.
     pub(super) fn put_back(&mut self, direct: DirectReceive, into: IoSlice, filled: usize) {
         let data = self.receiver.filled(direct, into, filled);
         self.incoming.position += u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
