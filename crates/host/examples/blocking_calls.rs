@@ -1,8 +1,8 @@
 //! Measures blocking calls: through the host's thread, and by the I/O paths that the calling
 //! threads run themselves, in turns.
 //!
-//!     switchyard serve --listen 127.0.0.1:4420 --cores 0 --ram 256M
-//!     taskset -c 1 cargo run --release -p switchyard-host --example blocking_calls -- 127.0.0.1:4420 [THREADS] [RUNS]
+//!     switchyard serve --listen 127.0.0.1:4420 --cores 0 --ram 256M taskset -c 1 cargo run
+//!     --release -p switchyard-host --example blocking_calls -- 127.0.0.1:4420 [THREADS] [RUNS]
 //!
 //! Each thread reads 4 KiB at a time for a second. Prints requests per second and microseconds a
 //! call: median, least and most of the runs.

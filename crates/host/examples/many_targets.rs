@@ -18,8 +18,8 @@ fn processor_time() -> Duration {
     time.try_into().expect("it is positive")
 }
 
-/// Keeps `depth` reads outstanding until `count` are done. Returns the time of a read, and the processor
-/// time of one.
+/// Keeps `depth` reads outstanding until `count` are done. Returns the time of a read, and the
+/// processor time of one.
 fn reads(disk: &Namespace, board: &Switchboard, depth: u64, count: u64) -> Outcome<[Duration; 2]> {
     let options = SwitchedQueueOptions {
         // Latency work would have a lane of its own, which has no other targets beside it.

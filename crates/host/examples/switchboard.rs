@@ -1,6 +1,6 @@
 //! Threads of two classes on one namespace, through a switchboard: one reads 4 KiB at a time and
-//! waits for each, the other keeps many large reads outstanding. They share the process's lanes, and
-//! the small reads go first.
+//! waits for each, the other keeps many large reads outstanding. They share the process's lanes,
+//! and the small reads go first.
 //!
 //! `cargo run --release -p switchyard-host --example switchboard -- 127.0.0.1:4420`
 

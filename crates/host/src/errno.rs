@@ -1,4 +1,4 @@
-//! Errors as the numbers that programs in other languages know: positive errno values.
+//! Errors as positive errno values, for programs in other languages.
 
 use crate::client::SubmitError;
 use crate::error::{ConnectionError, HostError, RequestError};
@@ -7,7 +7,7 @@ use reactor::uring::SetupError;
 use rustix::io::Errno;
 use std::io::ErrorKind;
 
-/// Returns the errno value that a device's error is reported as.
+/// Returns the errno value of a device's error.
 #[must_use]
 pub fn block_errno(error: BlockError) -> i32 {
     let errno = match error {
@@ -29,8 +29,8 @@ pub fn block_errno(error: BlockError) -> i32 {
 }
 
 impl RequestError {
-    /// Returns the errno value that stands for the error: `EINVAL` for ranges that are not whole
-    /// blocks, `ERANGE` beyond the end, otherwise [`block_errno`].
+    /// Returns the errno value: `EINVAL` for ranges that are not whole blocks, `ERANGE` beyond the
+    /// end, otherwise [`block_errno`].
     #[must_use]
     pub fn errno(&self) -> i32 {
         let errno = match self {
@@ -44,7 +44,7 @@ impl RequestError {
 }
 
 impl SubmitError {
-    /// Returns the errno value that stands for the error: `EAGAIN` for a queue that is full.
+    /// Returns the errno value: `EAGAIN` for a full queue.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -54,8 +54,8 @@ impl SubmitError {
     }
 }
 
-/// Returns the errno value of a channel that could not be opened: `EBUSY` where no queue is left,
-/// `ESHUTDOWN` where the namespace is gone.
+/// Returns the errno value of a channel that could not be opened: `EBUSY` if no queue is left,
+/// `ESHUTDOWN` if the namespace is gone.
 fn device_errno(error: &DeviceError) -> i32 {
     let errno = match error {
         DeviceError::Io { source, .. } => {
@@ -67,8 +67,8 @@ fn device_errno(error: &DeviceError) -> i32 {
     errno.raw_os_error()
 }
 
-/// Returns the errno value of a driver that could not be made: `ENOSYS` where the kernel has no
-/// io_uring for us.
+/// Returns the errno value of a driver that could not be created: `ENOSYS` if io_uring is not
+/// available.
 fn driver_errno(error: &SetupError) -> i32 {
     let errno = match error {
         SetupError::Forbidden(_) | SetupError::TooOld(_) => Errno::NOSYS,
@@ -84,7 +84,7 @@ fn driver_errno(error: &SetupError) -> i32 {
 }
 
 impl HostError {
-    /// Returns the errno value that stands for the error.
+    /// Returns the errno value of the error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let errno = match self {
@@ -105,7 +105,7 @@ impl HostError {
 }
 
 impl ConnectionError {
-    /// Returns the errno value that stands for the error.
+    /// Returns the errno value of the error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let errno = match self {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use wire::nvme::Status;
 use wire::tcp::{FatalErrorStatus, FramingError, TermReq};
 
-/// The controller violated the NVMe/TCP protocol. The host terminates the connection with H2CTermReq,
-/// reconnects, and sends the requests again.
+/// The controller violated the NVMe/TCP protocol. The host terminates the connection with
+/// H2CTermReq, reconnects, and sends the requests again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// A PDU is malformed.
@@ -236,7 +236,7 @@ pub enum HostError {
     /// An address is malformed or cannot be resolved.
     #[error("address \"{address}\": {reason}; use HOST:PORT, for example 127.0.0.1:4420")]
     Address {
-        /// The text that was given.
+        /// The given text.
         address: String,
         /// The reason.
         reason: String,
@@ -292,7 +292,7 @@ pub enum RequestError {
     Alignment {
         /// "offset" or "length".
         what: &'static str,
-        /// The value that was given, in bytes.
+        /// The given value in bytes.
         value: u64,
         /// The block size.
         block_bytes: u32,

@@ -109,7 +109,7 @@ pub struct NamespaceInfo {
 
 #[cfg(test)]
 impl NamespaceInfo {
-    /// A namespace of so many blocks of 512 bytes, and nothing else.
+    /// A namespace of `blocks` blocks of 512 bytes, with no other properties.
     pub(crate) fn plain(nsid: u32, blocks: u64) -> Self {
         Self {
             nsid,
@@ -129,7 +129,7 @@ impl NamespaceInfo {
 }
 
 impl NamespaceInfo {
-    /// Reads the data structure; says why where we cannot use such a namespace.
+    /// Reads the data structure. Fails with the reason if the host cannot use the namespace.
     pub(crate) fn from_identify(
         nsid: u32,
         identify: &IdentifyNamespace,
@@ -164,7 +164,7 @@ impl NamespaceInfo {
         })
     }
 
-    /// Returns what tells its volume from others. `serial` is the subsystem's.
+    /// Returns the identifiers of its volume. `serial` is the subsystem's.
     pub(crate) fn volume(&self, serial: &str) -> VolumeId {
         VolumeId {
             nguid: self.nguid,
@@ -182,20 +182,20 @@ impl NamespaceInfo {
     }
 }
 
-/// The identifiers of a volume. An NSID only names a place in a subsystem: another volume may stand
-/// there after a reconnect or a change. `[NVMe Base 2.0 §4.5.1]`
+/// The identifiers of a volume. An NSID only names a place in a subsystem: it may name another
+/// volume after a reconnect or a change. `[NVMe Base 2.0 §4.5.1]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeId {
     nguid: Option<[u8; 16]>,
     eui64: Option<[u8; 8]>,
     uuid: Option<[u8; 16]>,
-    /// Decides only where neither side has an identifier.
+    /// Compared only if neither side has an identifier.
     serial: String,
 }
 
 impl VolumeId {
-    /// Returns true if both name the same volume: they have an identifier of the same kind, and
-    /// differ in none that both have. Without any identifier the subsystem's serial number decides.
+    /// Returns true if both are the same volume: they share a kind of identifier, and are equal in
+    /// each kind that both have. Without any identifier the subsystem's serial number decides.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let kinds = [
             equal(self.nguid, other.nguid),
@@ -214,19 +214,19 @@ impl VolumeId {
     }
 }
 
-/// Returns true if two identifiers are equal, where both are known.
+/// Compares two identifiers; `None` unless both are known.
 fn equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<bool> {
     Some(one? == other?)
 }
 
-/// Kind of subsystem that a discovery log entry leads to. `[NVMe Base 2.0 §5.16.1.23]`
+/// Kind of subsystem to which a discovery log entry refers. `[NVMe Base 2.0 §5.16.1.23]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubsystemKind {
     /// Another discovery subsystem.
     Referral,
     /// A subsystem with namespaces.
     Nvm,
-    /// The discovery subsystem that was asked.
+    /// The queried discovery subsystem itself.
     CurrentDiscovery,
     /// A value that is reserved.
     Other(u8),
@@ -247,11 +247,11 @@ pub struct DiscoveryEntry {
     pub kind: SubsystemKind,
     /// PORTID.
     pub port_id: u16,
-    /// CNTLID: FFFFh where the subsystem chooses.
+    /// CNTLID: FFFFh if the subsystem chooses.
     pub cntlid: u16,
     /// ASQSZ: entries of the admin queue.
     pub admin_queue_entries: u16,
-    /// SECTYPE: a secure channel is needed.
+    /// SECTYPE: a secure channel is required.
     pub secure_channel: bool,
     /// Address to connect to, if it is TCP with a numeric address.
     pub socket_address: Option<SocketAddr>,
@@ -307,31 +307,32 @@ pub(crate) struct Parameters {
     pub(crate) max_transfer_bytes: u32,
     pub(crate) lengths: CommandLengths,
     pub(crate) features: Features,
-    /// The controller ends others on demand: it says when none of their commands can take effect
-    /// any more.
+    /// The controller supports End Controller: it confirms when no command of another controller
+    /// can take effect any more.
     pub(crate) fenced: bool,
-    /// The controller respects the class that a queue's Connect command names, and knows that we
-    /// mean it.
+    /// The controller uses the class in a queue's Connect command, and knows that this host sets
+    /// it.
     pub(crate) queue_classes: bool,
-    /// The controller takes commands over extents, on these terms: its own, within ours.
+    /// Limits of commands over extents, the controller's within those of this host; `None` if it
+    /// does not support them.
     pub(crate) extents: Option<ExtentTerms>,
-    /// Time after the close of its connections in which it must have ended by itself.
+    /// Time after the close of its connections in which the controller must have ended by itself.
     pub(crate) quiet: Nanos,
-    /// Which life of its write caches it is; 0 where it does not say.
+    /// Number of the life of its write caches; 0 if it does not report one.
     pub(crate) cache_life: u64,
-    /// Which process of the target it is; 0 where it does not say.
+    /// Incarnation of the target's process; 0 if it does not report one.
     pub(crate) incarnation: u64,
 }
 
-/// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would
-/// bound them. `[NVMe NVM 1.0 §4.1.5.2]`
+/// Largest ranges, in bytes or blocks, of commands to which MDTS does not apply. `[NVMe NVM 1.0
+/// §4.1.5.2]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandLengths {
-    /// Bytes of a Write Zeroes.
+    /// Bytes of a Write Zeroes command.
     pub(crate) write_zeroes_bytes: u64,
-    /// Bytes of a Verify.
+    /// Bytes of a Verify command.
     pub(crate) verify_bytes: u64,
-    /// Blocks of the one range of our Dataset Management.
+    /// Blocks of the single range of a Dataset Management command.
     pub(crate) deallocate_blocks: u32,
 }
 
@@ -403,7 +404,7 @@ mod tests {
         };
         assert!(NAMELESS.is_same(&NAMELESS));
         assert!(!NAMELESS.is_same(&other));
-        // An identifier says more than a serial number does.
+        // An identifier takes precedence over the serial number.
         let named = |serial: &str| VolumeId {
             uuid: Some([1; 16]),
             serial: serial.to_owned(),
@@ -412,7 +413,7 @@ mod tests {
         assert!(named("1").is_same(&named("2")));
     }
 
-    /// Two names looked the same: each was cut off before the first byte that is no UTF-8.
+    /// Two names appeared equal: each was cut off before the first byte that is not UTF-8.
     #[test]
     fn text_that_is_no_utf8_is_shown_as_such() {
         assert_eq!(text(b"nqn.a\xff\nb  \0c"), "nqn.a\u{fffd}\nb");

@@ -111,14 +111,15 @@ impl RemoteNamespace {
         self.with_other_way(OtherWay::Repeated)
     }
 
-    /// The same namespace; requests of channels opened from it that find no queue go this way.
+    /// The same namespace; requests of channels opened from it that get no queue are handled this
+    /// way.
     #[must_use]
     pub(crate) const fn with_other_way(mut self, other_way: OtherWay) -> Self {
         self.other_way = other_way;
         self
     }
 
-    /// The class of the requests that channels opened from it carry.
+    /// The class of the requests on channels opened from it.
     pub(crate) const fn class(&self) -> Class {
         self.class
     }

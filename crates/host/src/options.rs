@@ -52,7 +52,7 @@ impl HostIdentity {
                 id: uuid.into_bytes(),
             });
         }
-        // Two 64-bit FNV-1a sums over the name: an identifier need not be secret, only stable.
+        // Two 64-bit FNV-1a sums of the name: an identifier need not be secret, only stable.
         let sum = |basis: u64| {
             nqn.bytes().fold(basis, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -135,7 +135,7 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Time after which the association ends, if there is one.
+    /// Time after which a loss ends the association, if there is one.
     pub(crate) fn final_loss(&self) -> Option<Nanos> {
         let ends = !self.keep_reconnecting || mutation::active(Mutation::LossFinal);
         self.loss_timeout.filter(|_| ends)
@@ -146,7 +146,8 @@ impl ConnectOptions {
         u32::try_from(self.keep_alive.as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the time at which requests begin to fail after a loss at `lost_at` that is not final.
+    /// Returns the time at which requests begin to fail after a loss at `lost_at` that is not
+    /// final.
     pub(crate) fn fail_at(&self, lost_at: Time) -> Time {
         let limit = self.loss_timeout.filter(|_| self.keep_reconnecting);
         limit.map_or(Time::NEVER, |limit| lost_at + limit)
@@ -303,7 +304,7 @@ mod tests {
             HostIdentity::from_nqn(by_uuid.nqn.as_str()).unwrap(),
             by_uuid
         );
-        // What does not claim to be qualified is taken as it is; what does, is checked.
+        // A name without the prefix `nqn.` is accepted as it is; one with the prefix is checked.
         HostIdentity::from_nqn("nqn.not a name").unwrap_err();
     }
 

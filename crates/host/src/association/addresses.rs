@@ -1,16 +1,16 @@
-//! The addresses at which a controller may be, and which of them are tried next.
+//! The addresses of a controller and the order in which connection attempts use them.
 
 use crate::options::ConnectOptions;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// The addresses of a controller, in the order in which they are tried.
+/// The addresses of a controller, in the order of connection attempts.
 #[derive(Debug)]
 pub(super) struct Addresses {
     /// Never empty.
     all: Vec<SocketAddr>,
-    /// Place of the next one to be tried.
+    /// Index of the address for the next attempt.
     next: usize,
-    /// The one that was tried last.
+    /// Address of the last attempt.
     current: SocketAddr,
 }
 
@@ -40,7 +40,7 @@ impl Addresses {
         self.current
     }
 
-    /// Returns the next one to be tried: the first one again after the last.
+    /// Returns the address for the next attempt: the first one again after the last.
     pub(super) fn next(&mut self) -> SocketAddr {
         let place = self.next % self.all.len();
         self.next = place + 1;
@@ -48,7 +48,7 @@ impl Addresses {
         self.current
     }
 
-    /// Returns true if the last one was not tried since the round began.
+    /// Returns true if an address was not tried since the round began.
     pub(super) const fn has_further(&self) -> bool {
         self.next < self.all.len()
     }
@@ -61,7 +61,8 @@ impl Addresses {
         self.next = self.all.len();
     }
 
-    /// The name has these addresses now: if others than before, the first one is tried next.
+    /// Replaces the addresses by those that the name resolved to. If they differ, the first one is
+    /// tried next.
     pub(super) fn replace(&mut self, found: Vec<SocketAddr>) {
         if !found.is_empty() && found != self.all {
             self.all = found;

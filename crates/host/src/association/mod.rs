@@ -2,9 +2,10 @@
 //!
 //! One [`Controller`](crate::Controller) drives the admin queue; any number of channels have I/O
 //! queues. They agree through an *epoch*: a number that counts associations, together with the
-//! phase. A channel reads it once a turn (one load of a cache line that rarely changes) and follows: it
-//! opens its queues when a new association is live, and closes them when that is lost. The part that
-//! notices a loss first moves the epoch and wakes all cores. The I/O path takes no lock here.
+//! phase. A channel reads it once a turn (one load of a cache line that rarely changes) and
+//! follows: it opens its queues when a new association is live, and closes them when that is lost.
+//! The part that notices a loss first moves the epoch and wakes all cores. The I/O path takes no
+//! lock here.
 
 mod addresses;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A channel's request to abort a command.
+/// A channel's request to abort one of its commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AbortRequest {
     pub(crate) generation: u64,
@@ -50,7 +51,8 @@ struct Knowledge {
     error: Option<ConnectionError>,
     addresses: Addresses,
     fence_snapshot: FenceSnapshot,
-    /// Controllers left by another process that may not have ended yet; true for those of this host.
+    /// Controllers left by an ended process that may not have ended yet; true for those of this
+    /// host.
     inherited: Vec<(ControllerName, bool)>,
     /// Controllers that may execute commands of this host.
     controllers: Vec<ControllerName>,
@@ -68,11 +70,11 @@ struct Knowledge {
 pub struct Association {
     options: ConnectOptions,
     epoch: SharedEpoch,
-    /// Version of the fences. It also counts changes of the namespaces that were removed or could not be
-    /// identified.
+    /// Version of the fences. It also counts changes of the namespaces that were removed or could
+    /// not be identified.
     fence_version: AtomicU64,
-    /// Generation of the last association after which the controller may have lost its write cache; 0 for
-    /// none.
+    /// Generation of the last association after which the controller may have lost its write cache;
+    /// 0 for none.
     caches_lost: AtomicU64,
     /// There are aborts to send.
     aborts: AtomicBool,
@@ -113,19 +115,19 @@ impl Association {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The options of its connections.
+    /// The options of the connections.
     #[must_use]
     pub fn options(&self) -> &ConnectOptions {
         &self.options
     }
 
-    /// The address of the controller that is connected, or was tried last.
+    /// The address of the current connection, or of the last attempt.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.lock().addresses.current()
     }
 
-    /// Takes the next address to be tried.
+    /// Takes the address of the next attempt.
     pub(crate) fn next_address(&self) -> SocketAddr {
         self.lock().addresses.next()
     }
@@ -135,13 +137,13 @@ impl Association {
         self.lock().addresses.has_further()
     }
 
-    /// Ends the round of addresses, because there is a connection.
+    /// Ends the round of addresses after a successful connection.
     pub(crate) fn end_round(&self) {
         self.lock().addresses.end_round();
     }
 
-    /// Starts a new round at the first address. A separate thread resolves the name again, because that
-    /// may take long.
+    /// Starts a new round at the first address. A separate thread resolves the name again, because
+    /// that may take long.
     pub(crate) fn begin_round(self: &Arc<Self>) {
         self.lock().addresses.begin_round();
         let Some(name) = self.options.name.clone() else {
@@ -189,25 +191,25 @@ impl Association {
         self.lock().error.clone()
     }
 
-    /// The controller, once it was identified.
+    /// The Identify data of the controller, once it was identified.
     #[must_use]
     pub fn controller(&self) -> Option<ControllerInfo> {
         self.lock().controller.clone()
     }
 
-    /// The active namespaces, in order, as they were last identified.
+    /// The active namespaces in order, as last identified.
     #[must_use]
     pub fn namespaces(&self) -> Vec<NamespaceInfo> {
         self.lock().namespaces.values().cloned().collect()
     }
 
-    /// The discovery log of a discovery controller, as it was last read.
+    /// The discovery log of a discovery controller, as last read.
     #[must_use]
     pub fn discovery_log(&self) -> Vec<DiscoveryEntry> {
         self.lock().discovery.clone()
     }
 
-    /// Returns the reason for which an existing namespace cannot be used.
+    /// Returns why an existing namespace cannot be used.
     pub(crate) fn unusable(&self, nsid: u32) -> Option<&'static str> {
         self.lock().unusable.get(&nsid).copied()
     }
@@ -262,9 +264,9 @@ impl Association {
         self.announce();
     }
 
-    /// Fences the blocks of a write that was lost with the association of this generation. Called before
-    /// the write is reported, so a submitter that then writes the blocks again, on any channel, finds
-    /// them fenced.
+    /// Fences the blocks of a write that was lost with the association of this generation. Called
+    /// before the write is reported, so a submitter that then writes the blocks again, on any
+    /// channel, finds them fenced.
     pub(crate) fn fence_blocks(&self, generation: u64, span: Span) {
         let live = Epoch {
             generation,
@@ -276,8 +278,8 @@ impl Association {
         self.fence_version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Holds newer writes of these blocks back on every channel, because an older write was given up and
-    /// the controller has not answered it.
+    /// Holds newer writes of these blocks back on every channel, because an older write was given
+    /// up and the controller has not answered it.
     pub(crate) fn hold_blocks(&self, generation: u64, span: Span) {
         self.lock().fence_snapshot.hold(generation, span);
         self.fence_version.fetch_add(1, Ordering::SeqCst);
@@ -290,9 +292,8 @@ impl Association {
         self.announce();
     }
 
-    /// Another process, which is gone, left these controllers, of this host or of another one: a fence
-    /// stands for each.
-    /// Called before the association is [connected](crate::Controller::new).
+    /// Raises a fence for each of these controllers, which an ended process left; `is_ours` if they
+    /// belong to this host. Called before the association is [connected](crate::Controller::new).
     pub(crate) fn inherit(&self, controllers: &[ControllerName], is_ours: bool) {
         let inherited = controllers.iter().map(|&controller| (controller, is_ours));
         self.lock().inherited = inherited.collect();
@@ -302,8 +303,8 @@ impl Association {
         std::mem::take(&mut self.lock().inherited)
     }
 
-    /// Waits until no fence stands, or the association is gone, for `limit` at most. Returns true if no
-    /// fence stands.
+    /// Waits until no fence stands, the association is gone, or `limit` has passed. Returns true if
+    /// no fence stands.
     pub(crate) fn wait_unfenced(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut knowledge = self.lock();
@@ -318,14 +319,15 @@ impl Association {
         true
     }
 
-    /// Tells `watch` of the controllers of this association, now and before each change.
+    /// Registers `watch`, which receives the controllers of this association now and before each
+    /// change.
     pub fn watch_controllers(&self, watch: Arc<dyn ControllersWatch>) {
         let mut knowledge = self.lock();
         watch.note(&knowledge.controllers);
         knowledge.watches.push(watch);
     }
 
-    /// From now on these controllers may carry out commands of this host.
+    /// Records that these controllers may execute commands of this host from now on.
     pub(crate) fn note_controllers(&self, controllers: Vec<ControllerName>) {
         let mut knowledge = self.lock();
         for watch in &knowledge.watches {
@@ -370,8 +372,8 @@ impl Association {
         knowledge.rests.remove(&id);
     }
 
-    /// Sets whether requests fail because the loss timeout has passed although the host still tries to
-    /// reconnect.
+    /// Sets whether requests fail because the loss timeout has passed although the host still tries
+    /// to reconnect.
     pub(crate) fn set_overdue(&self, overdue: bool) {
         self.overdue.store(overdue, Ordering::SeqCst);
         if overdue {
@@ -379,13 +381,13 @@ impl Association {
         }
     }
 
-    /// Returns true if requests fail because the loss timeout has passed although the host still tries to
-    /// reconnect.
+    /// Returns true if requests fail because the loss timeout has passed although the host still
+    /// tries to reconnect.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue.load(Ordering::SeqCst)
     }
 
-    /// Asks the controller to end everything in order.
+    /// Requests an orderly shutdown of the association.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.announce();
@@ -411,7 +413,7 @@ impl Association {
         }
     }
 
-    /// Takes a free identifier of an I/O queue among the first `granted`, one above `after` first.
+    /// Takes a free I/O queue identifier among the first `granted`, preferring those above `after`.
     pub(crate) fn take_queue(&self, granted: u16, after: u16) -> Option<u16> {
         self.lock().queue_ids.take(granted, after)
     }
@@ -423,7 +425,7 @@ impl Association {
         knowledge.queue_ids.free(knowledge.parameters.io_queues)
     }
 
-    /// Gives an identifier back.
+    /// Returns an identifier.
     pub(crate) fn release_queue(&self, queue_id: u16) {
         self.lock().queue_ids.release(queue_id);
     }
@@ -434,7 +436,7 @@ impl Association {
         self.announce();
     }
 
-    /// Puts aborts back that cannot be sent yet.
+    /// Puts back aborts that cannot be sent yet.
     pub(crate) fn keep_aborts(&self, mut requests: Vec<AbortRequest>) {
         if !requests.is_empty() {
             self.lock().aborts.append(&mut requests);
@@ -449,7 +451,7 @@ impl Association {
         std::mem::take(&mut self.lock().aborts)
     }
 
-    /// Takes over the properties of a controller that was identified again.
+    /// Stores the properties of a controller that was identified again.
     pub(crate) fn learn_controller(&self, info: ControllerInfo, parameters: Parameters) {
         let mut knowledge = self.lock();
         let known = knowledge.controller.is_some();
@@ -465,7 +467,7 @@ impl Association {
         knowledge.parameters = parameters;
     }
 
-    /// Takes over a new number for the epoch of the write caches. The live controller has lost nothing.
+    /// Stores a new number for the epoch of the write caches. The live controller has lost nothing.
     pub(crate) fn learn_cache_life(&self, life: u64) {
         self.lock().parameters.cache_life = life;
     }
@@ -497,9 +499,9 @@ impl Association {
         self.caches_lost.load(Ordering::SeqCst)
     }
 
-    /// Takes over the namespaces that were identified again. Missing ones are removed, and channels are
-    /// woken to fail their requests. Requests for namespaces that could not be identified wait until they
-    /// are, because these may be other volumes by now.
+    /// Stores the namespaces that were identified again. Missing ones are removed, and channels are
+    /// woken to fail their requests. Requests for namespaces that could not be identified wait
+    /// until they are, because their NSIDs may name other volumes now.
     pub(crate) fn learn_namespaces(&self, namespaces: NamespacesFound) {
         let NamespacesFound {
             found,
@@ -584,8 +586,8 @@ impl Association {
         }
     }
 
-    /// Retires the connections of the channels at rest, because the association is lost. Returns the
-    /// number of I/O connections that are still open.
+    /// Retires the connections of the channels at rest, because the association is lost. Returns
+    /// the number of I/O connections that are still open.
     pub(crate) fn open_connections(&self) -> u32 {
         for rest in self.lock().rests.values() {
             let open = rest.retire();
@@ -600,20 +602,20 @@ impl Association {
 
 /// Receives the controllers of an association.
 pub trait ControllersWatch: Send + Sync + std::fmt::Debug {
-    /// `controllers` are all controllers that may execute commands of the association from now on: the
-    /// current one, and those of lost connections that may not have ended. Called before anything is sent
-    /// to the current one. Must not block, nor use the association.
+    /// `controllers` are all controllers that may execute commands of the association from now on:
+    /// the current one, and those of lost connections that may not have ended. Called before
+    /// anything is sent to the current one. Must not block, nor use the association.
     fn note(&self, controllers: &[ControllerName]);
 }
 
 /// Namespaces as the controller identified them.
 #[derive(Debug, Default)]
 pub(crate) struct NamespacesFound {
-    /// Those that can be used.
+    /// Namespaces that can be used.
     pub(crate) found: Vec<NamespaceInfo>,
-    /// Those that cannot, each with the reason.
+    /// Namespaces that cannot be used, each with the reason.
     pub(crate) unusable: BTreeMap<u32, &'static str>,
-    /// Those that the controller could not identify.
+    /// Namespaces that the controller could not identify.
     pub(crate) unknown: BTreeSet<u32>,
     /// The requested namespaces; `None` for all.
     pub(crate) only: Option<BTreeSet<u32>>,
@@ -630,7 +632,8 @@ struct QueueIds {
 }
 
 impl QueueIds {
-    /// Takes the lowest free identifier above `after` among `1..=granted`, or else the lowest one.
+    /// Takes the lowest free identifier above `after` among `1..=granted`, or else the lowest free
+    /// one.
     fn take(&mut self, granted: u16, after: u16) -> Option<u16> {
         let granted = usize::from(granted.min(IO_QUEUES_MAX));
         let mut in_turn = (after.into()..granted).chain(0..granted);
@@ -642,7 +645,7 @@ impl QueueIds {
         u16::try_from(free + 1).ok()
     }
 
-    /// Gives an identifier back.
+    /// Returns an identifier.
     fn release(&mut self, queue_id: u16) {
         let index = usize::from(queue_id) - 1;
         if let Some(used) = self.used.get_mut(index) {
@@ -658,7 +661,7 @@ impl QueueIds {
     }
 }
 
-/// A namespace as it was last identified.
+/// A namespace as last identified.
 #[derive(Debug)]
 pub(crate) struct NamespaceState {
     pub(crate) nsid: u32,
@@ -704,7 +707,7 @@ impl NamespaceState {
         info.volume(serial).is_same(&self.volume) || mutation::active(Mutation::OtherVolumeAccepted)
     }
 
-    /// Takes over the size and the write protection of the namespace as it was identified last. `None`,
+    /// Stores the size and the write protection of the namespace as last identified. `None`,
     /// another volume or another block size marks it as gone.
     fn update(&self, info: Option<&NamespaceInfo>, serial: &str) {
         let same = |info: &&NamespaceInfo| {

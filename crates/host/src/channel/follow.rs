@@ -1,10 +1,10 @@
-//! The channel follows its association: lanes are opened when it is live, closed when it is lost, and
-//! opened again when the controller refused them.
+//! The channel follows its association: lanes are opened when it is live, closed when it is lost,
+//! and opened again when the controller refused them.
 //!
 //! A controller refuses a lane at Connect because it has fewer queues than it grants, or because it
-//! still has the queue: it has not noticed the end of the connection before. The association is not
-//! lost with a refused lane, as other lanes and channels have queues. A connection that ends before
-//! Connect is answered, again on the next association, counts as refused.
+//! still has the queue: it has not noticed the end of the previous connection. The association
+//! stays, because other lanes and channels have queues. A lane also counts as refused if its
+//! connection ends before Connect is answered, on two associations in a row.
 
 use super::RemoteChannel;
 use crate::ConnectionError;
@@ -90,7 +90,8 @@ impl RemoteChannel {
         }
         let is_closed = self.lanes.all_closed();
         if !is_closed && state == ChannelState::Gone {
-            // Requests failed before the lanes were closed: the epoch is followed when they are.
+            // Requests failed before the lanes were closed: the epoch is followed once they are
+            // closed.
             return;
         }
         self.epoch = epoch;
@@ -105,8 +106,8 @@ impl RemoteChannel {
         }
     }
 
-    /// Fails requests once the association has been lost for the loss timeout, although it is still
-    /// being made again. A channel follows the next association all the same.
+    /// Fails requests once the association has been lost for the loss timeout, while the host still
+    /// reconnects. The channel still follows the next association.
     pub(super) fn check_loss(&mut self, cx: &mut Context<'_>) {
         let waits = matches!(self.state(), ChannelState::Waiting | ChannelState::Leaving);
         // A live association is joined as soon as every lane is closed.
@@ -124,7 +125,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Requests a queue again if that is due. Returns true if it does.
+    /// Requests a queue again if that is due. Returns true if it did.
     pub(super) fn retry(&mut self, cx: &mut Context<'_>) -> bool {
         let is_live = self.epoch.phase == Phase::Live && self.association.epoch() == self.epoch;
         let retries = self.machine.take_retry(cx.now) && is_live && !self.is_deserted();
@@ -141,13 +142,13 @@ impl RemoteChannel {
         let writes_at = if self.parameters.fenced {
             Time::ZERO
         } else {
-            // The fence counts from when the connections were closed; where a core did not run then,
-            // its own were later.
+            // The fence counts from the close of the connections; a core that did not run then
+            // closed its own later.
             self.recovery.safe_at()
         };
         self.recovery.join(self.epoch.generation, writes_at);
         self.refit();
-        // A replaceable channel leaves queues that became scarce to channels that have no other way.
+        // A replaceable channel leaves scarce queues to channels that cannot send another way.
         let yields = self.parameters.io_queues < granted_before && self.machine.is_replaceable();
         if yields || self.machine.is_refused() {
             self.lanes.release_queues(&self.association, 0);
@@ -158,7 +159,7 @@ impl RemoteChannel {
         if self.lanes.has_queue() {
             return self.enter(cause, cx);
         }
-        // Other channels have queues, and the association stays: requests here would wait for ever.
+        // Other channels have queues, and the association stays: requests here would wait forever.
         if mutation::active(Mutation::UngrantedForgotten) {
             self.requests.waiting.clear();
             while self.recovery.take().is_some() {}
@@ -173,7 +174,8 @@ impl RemoteChannel {
     /// Opens a lane that has a queue. Returns false if the epoch has moved.
     fn open_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
         let lane = &mut self.lanes.all[index];
-        // Read before it is known that this association is still live: another one may have another.
+        // Read before the association is known to be still live: the next association may use
+        // another address.
         let address = self.association.address();
         if !self.association.enter_open(self.epoch) {
             return false;
@@ -224,7 +226,7 @@ impl RemoteChannel {
         self.collect(index, cx);
         let state = self.state();
         let lane = &mut self.lanes.all[index];
-        // One that has no queue was never open, and nothing is lost with it.
+        // A lane without a queue was never open, so nothing is lost with it.
         let ended = lane.open && (lane.qpair.is_closed() || lane.qpair.is_ending());
         if lane.qpair.is_closed() && lane.open {
             lane.open = false;
@@ -253,7 +255,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Lets requests flow if no lane is still being opened. At least one is live.
+    /// Lets requests flow once no lane is still being opened and at least one is live.
     fn check_joined(&mut self, cx: &mut Context<'_>) {
         let mut lanes = self.lanes.all.iter();
         if self.state().is_opening() && lanes.all(|lane| lane.qpair.is_live() || !lane.open) {
@@ -261,8 +263,8 @@ impl RemoteChannel {
         }
     }
 
-    /// A lane is refused: it is opened again after a delay, unless no lane is live and the channel waits
-    /// no longer.
+    /// Handles a refused lane: it is opened again after a delay, unless no lane is live and the
+    /// channel no longer waits for one.
     fn lane_refused(&mut self, index: usize, cx: &mut Context<'_>) {
         let lane = &self.lanes.all[index];
         if !lane.qpair.is_closed() {
@@ -285,7 +287,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Opens refused lanes again, with another identifier where one is free.
+    /// Opens refused lanes again, with another identifier if one is free.
     pub(super) fn reopen(&mut self, cx: &mut Context<'_>) {
         let granted = self.parameters.io_queues;
         for index in 0..self.lanes.all.len() {
@@ -303,7 +305,7 @@ impl RemoteChannel {
         }
     }
 
-    /// Time that an Abort may take: no longer than the command that it is for.
+    /// Time that an Abort may take: no longer than the time-out of the aborted command.
     pub(super) fn abort_time(&self) -> Nanos {
         ABORT_TIME.min(self.association.options().command_timeout)
     }
@@ -324,7 +326,7 @@ impl RemoteChannel {
                 let exchange = entry.exchange.as_ref();
                 given_up &= exchange.is_some_and(|exchange| exchange.given_up.is_some());
             } else if let Some(exchange) = &mut entry.exchange {
-                // Once for each time that it is sent.
+                // Counted once for each time that the command is sent.
                 exchange.timeouts = exchange.timeouts.saturating_add(1);
             }
             entry.abort();
@@ -356,8 +358,8 @@ impl RemoteChannel {
         }
     }
 
-    /// Lets the channel rest if no connection has a command, and none waits for one: its thread may
-    /// sleep, and a controller that reconnects does not wait for its connections
+    /// Lets the channel rest if no command is in flight or waiting: its thread may sleep, and a
+    /// controller that reconnects does not wait for its connections
     /// ([`Rest`](crate::recovery::rest::Rest)).
     pub(super) fn rest(&mut self) {
         let open = |&index: &usize| self.lanes.all[index].open;

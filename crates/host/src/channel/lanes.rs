@@ -13,11 +13,11 @@ pub(super) struct Lane {
     pub(super) qpair: Qpair,
     /// Identifier of its I/O queue; 0 if it has none.
     pub(super) queue_id: u16,
-    /// The association counts the connection as open.
+    /// True while the association counts the connection as open.
     pub(super) open: bool,
-    /// The connection is being opened, and has not been live since.
+    /// True while the connection is being opened and has not been live since.
     pub(super) opening: bool,
-    /// The lane is in the list of busy ones.
+    /// True while the lane is in the list of busy lanes.
     listed: bool,
 }
 
@@ -25,12 +25,12 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Lanes {
     pub(super) all: Vec<Lane>,
-    /// While the channel is live: the lanes with anything in flight. Only these are visited in a turn,
-    /// so the cost of a turn follows the requests and not the connections.
+    /// While the channel is live: the lanes with anything in flight. A turn visits only these, so
+    /// its cost follows the number of requests, not of connections.
     pub(super) busy: Vec<usize>,
-    /// The lane that is tried first for the next request.
+    /// Index of the lane that is tried first for the next request.
     next: usize,
-    /// Class of the requests that the lanes carry.
+    /// Class of the requests on the lanes.
     pub(super) class: Class,
 }
 
@@ -75,21 +75,21 @@ impl Lanes {
         None
     }
 
-    /// Gives a request to a lane with room.
+    /// Starts a request on a lane with room.
     pub(super) fn start(&mut self, lane: usize, exchange: Exchange, now: Time) {
         self.all[lane].qpair.start(exchange, now);
         self.set_busy(lane);
     }
 
-    /// Has a lane visited in each turn until it is idle.
+    /// Makes each turn visit a lane until it is idle.
     pub(super) fn set_busy(&mut self, index: usize) {
         if !std::mem::replace(&mut self.all[index].listed, true) {
             self.busy.push(index);
         }
     }
 
-    /// Ends the visit of the busy lane at this place of the list. Returns true if it is idle, and
-    /// another lane has its place in the list now.
+    /// Ends the visit of the busy lane at this index of the list. Returns true if it is idle;
+    /// another lane then has its index.
     pub(super) fn visited(&mut self, place: usize) -> bool {
         let lane = &mut self.all[self.busy[place]];
         let is_idle = lane.qpair.is_idle();
@@ -100,7 +100,7 @@ impl Lanes {
         is_idle
     }
 
-    /// Sends what the busy lanes may send. Returns the bytes of data sent under a doorbell.
+    /// Sends the ready requests of the busy lanes. Returns the bytes of data sent under a doorbell.
     pub(super) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         let Self { all, busy, .. } = self;
         let busy = busy.iter();
@@ -140,7 +140,7 @@ impl Lanes {
         }
     }
 
-    /// Gives the queues with an identifier above `granted` back; 0 for all of them.
+    /// Returns the queues with an identifier above `granted`; 0 for all of them.
     pub(super) fn release_queues(&mut self, association: &Association, granted: u16) {
         for lane in &mut self.all {
             if lane.queue_id > granted {

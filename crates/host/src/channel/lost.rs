@@ -1,5 +1,5 @@
-//! Requests that lost their connection or wait for a lane: they are sent again once that is safe,
-//! reported when it will not be, or displaced when the channel has no queue
+//! Requests that lost their connection or wait for a lane. They are sent again once that is safe,
+//! reported if it will not be, or displaced if the channel has no queue
 //! (docs/design/decisions/0004-replay.md).
 
 use super::{ChannelNamespace, RemoteChannel, Requests};
@@ -26,7 +26,7 @@ impl RemoteChannel {
         self.recovery.holds_back(exchange)
     }
 
-    /// Sends the requests that wait, if any can be sent.
+    /// Sends the waiting requests that can be sent.
     pub(super) fn send_waiting(&mut self, cx: &mut Context<'_>) {
         if !self.requests.waiting.is_empty() || !self.recovery.is_empty() {
             self.drain_waiting(cx.now);
@@ -71,14 +71,14 @@ impl RemoteChannel {
             }
             if self.recovery.holds_back(&exchange) {
                 self.limit_held(&mut exchange, now);
-                // Each request is taken once and put back at the end, so the order stays.
+                // Each request is taken once and put back at the end, so the order is kept.
                 self.requests.waiting.push_back(exchange);
                 continue;
             }
             exchange.release();
             let Some(lane) = self.lanes.free() else {
                 self.requests.waiting.push_front(exchange);
-                // The rest keeps its place behind those that turned around before.
+                // The remaining requests stay behind those that were put back.
                 return;
             };
             self.lanes.start(lane, exchange, now);
@@ -92,8 +92,8 @@ impl RemoteChannel {
             .next(now, |exchange| is_volume_gone(namespaces, exchange))
     }
 
-    /// Bounds the time for which a write waits for an older, given-up write to its blocks: the channel
-    /// of the older write may never run again to receive the answer.
+    /// Bounds the time for which a write waits for an older, given-up write to its blocks: the
+    /// channel of the older write may never run again to receive the answer.
     pub(super) fn limit_held(&mut self, exchange: &mut Exchange, now: Time) {
         if self.recovery.is_held(exchange) {
             exchange.hold_until(now + self.association.options().command_timeout);
@@ -124,10 +124,10 @@ impl RemoteChannel {
         self.recovery.keep(replay);
     }
 
-    /// Shortens the commands of lost and waiting requests to the limits of this controller. A cached
-    /// write that is sent in parts starts again from its first part, even if it had no command
-    /// outstanding: earlier parts may have been lost with a cache, and no Flush reports them because the
-    /// write was not acknowledged.
+    /// Shortens the commands of lost and waiting requests to the limits of this controller. A
+    /// cached write that is sent in parts starts again from its first part, even if it had no
+    /// command outstanding: earlier parts may have been lost with a cache, and no Flush reports
+    /// them because the write was not acknowledged.
     pub(super) fn refit(&mut self) {
         self.take_apart();
         let kept = self.recovery.lost_ones_mut();
@@ -178,8 +178,8 @@ impl RemoteChannel {
         Some(displaced)
     }
 
-    /// Displaces the requests of a channel without a queue: a lost write only when no old command of
-    /// it can take effect any more, so that any channel may send it.
+    /// Displaces the requests of a channel without a queue. A lost write is displaced only once no
+    /// old command of it can take effect, so any channel may send it.
     pub(super) fn displace(&mut self, now: Time) {
         while let Some(exchange) = self.requests.waiting.pop_front() {
             self.displace_one(exchange);
@@ -224,8 +224,8 @@ impl RemoteChannel {
         self.requests.displaced.push_back(displaced);
     }
 
-    /// Splits kept commands over extents into one request per extent, as far as the controller does not
-    /// take that command, or not that number of them.
+    /// Splits the kept commands over extents that the controller does not support, or not with this
+    /// number of extents, into one request per extent.
     fn take_apart(&mut self) {
         if self.requests.extents == 0 {
             return;
@@ -257,14 +257,14 @@ impl RemoteChannel {
     }
 }
 
-/// Returns true if the volume of a request was removed: its NSID may name another volume now, so nothing
-/// more of the request may be sent.
+/// Returns true if the volume of a request was removed: its NSID may name another volume now, so
+/// nothing more of the request may be sent.
 fn is_volume_gone(namespaces: &[ChannelNamespace], exchange: &Exchange) -> bool {
     let number = exchange.namespace();
     number.is_some_and(|number| namespaces[usize::from(number)].state.is_gone())
 }
 
-/// Returns true if the controller takes this command over extents.
+/// Returns true if the controller supports this command over extents.
 fn is_taken(exchange: &Exchange, parameters: &Parameters) -> bool {
     let capsule = exchange.data.as_ref().map_or(0, IoSlice::len);
     let request = exchange.extents();

@@ -1,13 +1,13 @@
-//! One core's channel to a remote namespace: its lanes, and the requests that wait for one.
+//! One core's channel to a remote namespace: its lanes, and the requests that wait for a lane.
 //!
-//! The channel follows the association by its [state machine](crate::recovery::machine): it opens its
-//! lanes when an association is live, closes them when that is lost, keeps unanswered requests, and
-//! sends them again on the next association (docs/design/decisions/0004-replay.md). Two invariants: it never
-//! completes a request as done that no controller answered, and no newer write overtakes an overlapping
-//! one that is being sent again.
+//! The channel follows the association by its [state machine](crate::recovery::machine): it opens
+//! its lanes when an association is live, closes them when it is lost, keeps unanswered requests,
+//! and sends them again on the next association (docs/design/decisions/0004-replay.md). Two
+//! invariants: it never completes a request as done that no controller answered, and no newer write
+//! overtakes an overlapping one that is being sent again.
 //!
-//! A request enters in `submit`, is sent by its lane's queue pair, and ends in `reap`. `follow` moves
-//! the state machine, and `lost` has the requests that lost their connection.
+//! A request enters in `submit`, is sent by its lane's queue pair, and ends in `reap`. `follow`
+//! moves the state machine, and `lost` has the requests that lost their connection.
 
 mod follow;
 mod lanes;
@@ -46,25 +46,25 @@ struct ChannelNamespace {
     reported: u32,
 }
 
-/// The requests of a channel that no lane has.
+/// The requests of a channel that are in no lane.
 #[derive(Debug)]
 struct Requests {
-    /// Requests that no lane has yet, in order; at most `capacity`.
+    /// Requests that wait for a lane, in order; at most `capacity`.
     waiting: VecDeque<Exchange>,
-    /// Completions that were not reaped yet.
+    /// Completions that were not reaped yet, oldest first.
     done: ShortQueue<Completion>,
     /// Number of completions that were reaped.
     reaped: u64,
-    /// Flushes among `done`: the number of completions up to each, and the losses of the cache that
-    /// were known when it was done.
+    /// Flushes among `done`: the number of completions up to each, and the cache losses known when
+    /// it completed.
     flushes: VecDeque<(u64, u32)>,
-    /// The Flush that was reaped last: the number of completions up to it, and the losses.
+    /// The last reaped Flush: the number of completions up to it, and the cache losses.
     flush: (u64, u32),
-    /// Requests of a channel without a queue that its owner takes, with their limits.
+    /// Requests of a channel without a queue, with their limits, for the channel's owner to take.
     displaced: VecDeque<(Request, Time)>,
     /// Commands over extents that were not reaped yet.
     done_extents: VecDeque<Extents>,
-    /// Free memory of such commands.
+    /// Unused memory of such commands.
     #[expect(
         clippy::vec_box,
         reason = "slots are small, and the boxes themselves are used again"
@@ -73,13 +73,13 @@ struct Requests {
     /// Requests that were not reaped yet, wherever they are.
     outstanding: usize,
     /// Commands over extents that count against the controller's limit: those in `outstanding`, and
-    /// those that were given up and not answered.
+    /// given-up ones that were not answered.
     extents: usize,
-    /// Commands over extents of which each extent is sent as a request of its own.
+    /// Commands over extents whose extents are sent as separate requests.
     apart: ApartCommands,
     /// Requests that all lanes can hold.
     capacity: usize,
-    /// No outstanding request has an earlier [limit](Exchange::limit).
+    /// Lower bound of the [limits](Exchange::limit) of all outstanding requests.
     next_limit: Time,
 }
 
@@ -97,7 +97,7 @@ pub struct RemoteChannel {
     machine: ChannelMachine,
     /// The epoch that the channel follows.
     epoch: Epoch,
-    /// Properties of the association that the lanes were opened on last.
+    /// Properties of the association on which the lanes were last opened.
     parameters: Parameters,
     lanes: Lanes,
     requests: Requests,
@@ -128,9 +128,9 @@ impl RemoteChannel {
         channel
     }
 
-    /// A channel for any namespaces of a controller, which [`add_namespace`](Self::add_namespace)
-    /// makes known and [`submit_to`](Self::submit_to) names. `waker` is woken when the association
-    /// moves.
+    /// Creates a channel for any namespaces of a controller, which
+    /// [`add_namespace`](Self::add_namespace) registers and [`submit_to`](Self::submit_to) selects.
+    /// `waker` is woken when the association moves.
     pub(crate) fn shared(
         association: Arc<Association>,
         class: Class,
@@ -214,8 +214,8 @@ impl RemoteChannel {
         self.lanes.has_queue()
     }
 
-    /// Returns true if the channel is live, and a lane with a queue has no live connection: it is
-    /// opened again after a delay.
+    /// Returns true if the channel is live and a lane with a queue has no live connection. Such a
+    /// lane is opened again after a delay.
     #[must_use]
     pub fn lacks_lane(&self) -> bool {
         let lacks = |lane: &lanes::Lane| lane.queue_id > 0 && !lane.qpair.is_live();
@@ -234,14 +234,14 @@ impl RemoteChannel {
         self.requests.outstanding
     }
 
-    /// Returns the number of requests that the channel takes before it answers busy.
+    /// Returns the number of requests that the channel accepts before it answers busy.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.requests.capacity
     }
 
-    /// Returns the number of losses of the target's cache that were known to the Flush that was reaped
-    /// last; 0 if the last completion is of another operation, or of a Flush with another error.
+    /// Returns the number of losses of the target's cache known to the last reaped Flush; 0 if the
+    /// last completion is of another operation, or of a Flush that failed otherwise.
     #[inline]
     pub(crate) fn reaped_losses(&self) -> u32 {
         let (place, losses) = self.requests.flush;
@@ -278,13 +278,13 @@ impl RemoteChannel {
         lanes.map(|lane| lane.qpair.waiting_for_doorbell()).sum()
     }
 
-    /// Sends what may leave. Returns the bytes of data sent under a doorbell.
+    /// Sends what is ready. Returns the bytes of data sent under a doorbell.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         self.lanes.pump(cx)
     }
 
-    /// Sends after an event. The owner of shared lanes pumps them itself at the end of its turn, in its
-    /// own order.
+    /// Sends after an event. The owner of shared lanes pumps them itself at the end of its turn, in
+    /// its own order.
     fn follow_up(&mut self, cx: &mut Context<'_>) {
         if !self.shared {
             self.pump(cx);
@@ -402,7 +402,7 @@ impl Channel for RemoteChannel {
         };
         let has_room = || self.lanes.all.iter().any(|lane| lane.qpair.has_room());
         let replay = match self.state() {
-            // The next answer makes room, and sends.
+            // The next answer makes room and sends the next request.
             ChannelState::Live if !self.recovery.is_empty() && !has_room() => Time::NEVER,
             ChannelState::Live | ChannelState::Gone | ChannelState::Closed => {
                 self.recovery.deadline()

@@ -1,11 +1,11 @@
-//! Requests end: answered by the controller, or given up by their submitters.
+//! The end of requests: answered by the controller, or given up by their submitters.
 //!
-//! A request is given up when its limit passes or it is cancelled. If it was not sent, it is removed.
-//! If the controller has it, it is aborted, and its memory goes back to the submitter at once if
-//! neither an operation of the driver nor the controller needs it any more; otherwise with the answer,
-//! or with the end of the connection. Until then the command keeps its place in the table, data that
-//! arrives for it is dropped, and newer writes to the blocks that it writes wait on every channel of the
-//! association: it must not undo one of them (docs/design/decisions/0004-replay.md).
+//! A request is given up when its limit passes or it is cancelled. If it was not sent, it is
+//! removed. If the controller has it, it is aborted. Its memory returns to the submitter at once if
+//! neither a driver operation nor the controller still needs it; otherwise with the answer, or with
+//! the end of the connection. Until the command is answered it keeps its slot in the table, data
+//! that arrives for it is dropped, and newer writes to its blocks wait on every channel of the
+//! association, because it could overwrite them (docs/design/decisions/0004-replay.md).
 
 use super::{RemoteChannel, Requests};
 use crate::ConnectionError;
@@ -26,7 +26,7 @@ use reactor::{Context, IoSlice};
 use std::num::NonZeroU16;
 
 impl RemoteChannel {
-    /// Notes that a write without FUA was acknowledged.
+    /// Records that a write without FUA was acknowledged.
     #[inline]
     fn wrote(&self, namespace: u16) {
         if !self.parameters.features.volatile_cache {
@@ -35,12 +35,13 @@ impl RemoteChannel {
         let unflushed = &self.namespaces[usize::from(namespace)].state.unflushed;
         unflushed.wrote();
         if self.association.caches_lost() >= self.recovery.joined {
-            // The answer is older than the cache loss, but is processed after it.
+            // The answer is older than the cache loss but is processed after it.
             unflushed.lose_answered();
         }
     }
 
-    /// Returns the result of a successful Flush: an error if it covers writes that a cache loss dropped.
+    /// Returns the result of a successful Flush: an error if it covers writes that a cache loss
+    /// dropped.
     fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
         let (mark, reported) = request.promise();
         let entry = &mut self.namespaces[usize::from(request.namespace)];
@@ -151,7 +152,7 @@ impl RemoteChannel {
             Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
                 self.finish(exchange, Err(error));
             }
-            // The caller sends it after all finished commands are taken.
+            // The caller sends it again after all finished commands are taken.
             Verdict::Retry(_) => {
                 if let Work::Extents(request) = &mut exchange.work {
                     // Every extent is repeated.
@@ -224,7 +225,8 @@ impl RemoteChannel {
         Some(done)
     }
 
-    /// Ends an extent that was sent as a command of its own. The last extent ends the whole command.
+    /// Ends an extent that was sent as a command of its own. The last extent ends the whole
+    /// command.
     fn end_extent(
         &mut self,
         (number, lba): (NonZeroU16, Lba),
@@ -241,9 +243,9 @@ impl RemoteChannel {
         self.requests.done_extents.push_back(command);
     }
 
-    /// Keeps the blocks of a resent extent locked until its whole command ends. Returns false if they
-    /// are to be unlocked now: it is the last extent, or another extent waits and might wait for a
-    /// command that waits for this lock.
+    /// Keeps the blocks of a resent extent locked until its whole command ends. Returns false if
+    /// they are to be unlocked now: it is the last extent, or another extent waits and could be
+    /// waiting for a command that waits for this lock.
     fn stays_locked(&mut self, exchange: &Exchange) -> bool {
         let Some((number, _)) = exchange.extent() else {
             return false;
@@ -253,7 +255,7 @@ impl RemoteChannel {
         !waits && self.requests.apart.keep_locked(number, exchange.written())
     }
 
-    /// Cancels every request and every command over extents with this tag: it ends with
+    /// Cancels every request and every command over extents with this tag. Each ends with
     /// [`BlockError::Aborted`], or with its answer if that arrives first. Returns false if there is
     /// none. A cancelled write may or may not have been done.
     pub fn cancel(&mut self, tag: u64, cx: &mut Context<'_>) -> bool {
@@ -268,7 +270,7 @@ impl RemoteChannel {
         let now = cx.now;
         self.recovery.refresh(&self.association);
         for exchange in &mut self.requests.waiting {
-            // The older write may be over although this one cannot be sent yet.
+            // The older write may be over even if this one cannot be sent yet.
             if exchange.held && !self.recovery.is_held(exchange) {
                 exchange.release();
             }
@@ -354,7 +356,7 @@ impl RemoteChannel {
         self.detach(index, slot, cx.now);
     }
 
-    /// Completes the given-up requests of a lane whose memory is free by now.
+    /// Completes the given-up requests of a lane whose memory is no longer in use.
     pub(super) fn detach_given_up(&mut self, index: usize, now: Time) {
         let waits = |exchange: &Exchange| exchange.given_up.is_some() && !exchange.detached;
         let mut start = 0;
@@ -364,8 +366,8 @@ impl RemoteChannel {
         }
     }
 
-    /// Completes a given-up request if its memory is free. Its command stays in the table until the
-    /// controller answers it.
+    /// Completes a given-up request if its memory is no longer in use. Its command stays in the
+    /// table until the controller answers it.
     fn detach(&mut self, index: usize, slot: u16, now: Time) {
         let qpair = &mut self.lanes.all[index].qpair;
         let Some(data) = qpair.detach(slot, now) else {
@@ -401,20 +403,20 @@ impl RemoteChannel {
         }
     }
 
-    /// Completes a given-up request of which no command is left.
+    /// Completes a given-up request that has no command left.
     pub(super) fn tell_given_up(&mut self, exchange: Exchange) {
         let error = exchange.given_up.unwrap_or(BlockError::Aborted);
         self.finish(exchange, Err(error));
     }
 
-    /// Ends a command whose request was completed before: it was answered, or lost with its connection.
-    /// Newer writes to its blocks continue, unless the command may still take effect.
+    /// Ends a command whose request was completed before: it was answered, or lost with its
+    /// connection. Newer writes to its blocks continue, unless the command may still take effect.
     fn let_go(&self, exchange: &Exchange, is_lost: bool) {
         let generation = self.recovery.joined;
         for span in exchange.written() {
             if is_lost {
-                // The controller may still do it until the association has ended; until then the blocks
-                // are fenced.
+                // The controller may still execute it until the association has ended; the blocks
+                // are fenced until then.
                 let address = self.association.address();
                 let error = ConnectionError::GivenUp { address };
                 self.association.report_lost(generation, Some(error));
@@ -424,8 +426,9 @@ impl RemoteChannel {
         }
     }
 
-    /// Fences the blocks of the writes that a dropped channel leaves behind, while a command of them may
-    /// take effect. If the channel was not closed, that lasts until the association has ended.
+    /// Fences the blocks of the writes that a dropped channel leaves behind, while one of their
+    /// commands may take effect. If the channel was not closed, that lasts until the association
+    /// has ended.
     pub(super) fn close_blocks(&mut self) {
         while let Some(replay) = self.recovery.take() {
             if replay.lost_with > 0 {
@@ -478,7 +481,7 @@ fn is_wanted(exchange: &Exchange) -> bool {
 }
 
 impl Requests {
-    /// Returns the command of a finished request, and keeps the request's memory for the next one.
+    /// Returns the command of a finished request, and keeps the request's memory for reuse.
     pub(super) fn release(&mut self, mut request: Box<ExtentsRequest>) -> Extents {
         let empty = Extents {
             tag: 0,

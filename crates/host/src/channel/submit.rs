@@ -1,5 +1,6 @@
-//! New requests: checked, made into a command, and started or kept. A command over several extents is
-//! sent as one vendor command if the target takes it, otherwise as one command per extent.
+//! New requests: checked, made into a command, and started or queued. A command over several
+//! extents is sent as one vendor command if the target supports it, otherwise as one command per
+//! extent.
 
 use super::RemoteChannel;
 use crate::command::BlockRequest;
@@ -18,7 +19,7 @@ use wire::nvme::ExtentTerms;
 use wire::nvme::io::DatasetRange;
 
 impl RemoteChannel {
-    /// Takes a request for the namespace with this number.
+    /// Submits a request for the namespace with this number.
     pub(crate) fn submit_to(
         &mut self,
         namespace: usize,
@@ -28,8 +29,8 @@ impl RemoteChannel {
         self.submit_limited(namespace, request, Time::NEVER, cx)
     }
 
-    /// Returns the properties of the namespace with this number, or the error of a request for it if the
-    /// channel or the namespace is gone.
+    /// Returns the properties of the namespace with this number, or the error of a request for it
+    /// if the channel or the namespace is gone.
     #[inline]
     fn properties(&self, namespace: usize) -> Result<(Geometry, Capabilities), BlockError> {
         let entry = &self.namespaces[namespace];
@@ -46,7 +47,7 @@ impl RemoteChannel {
         Ok((entry.state.geometry(), capabilities))
     }
 
-    /// Takes a request that is given up at `limit`.
+    /// Submits a request that is given up at `limit`.
     pub(crate) fn submit_limited(
         &mut self,
         namespace: usize,
@@ -105,14 +106,14 @@ impl RemoteChannel {
         Submit::Queued
     }
 
-    /// Submits a request that ends with [`BlockError::TimedOut`] at `limit`. A write may or may not have
-    /// been done then.
+    /// Submits a request that ends with [`BlockError::TimedOut`] at `limit`. A write may or may not
+    /// have been done then.
     pub fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit {
         self.submit_limited(0, request, limit, cx)
     }
 
-    /// Sends a new command on a free lane, or queues it if there is none or it must wait for an older
-    /// one.
+    /// Sends a new command on a free lane, or queues it if none is free or it must wait for an
+    /// older command.
     fn start_or_keep(&mut self, mut exchange: Exchange, now: Time) {
         self.limit_held(&mut exchange, now);
         let lane = if self.must_wait(&exchange) {
@@ -127,8 +128,8 @@ impl RemoteChannel {
     }
 
     /// Submits a command over extents that is given up at `limit`: its extents end with
-    /// [`BlockError::TimedOut`], except those that were sent as commands of their own and answered
-    /// before. The other extents of a write may or may not have been written.
+    /// [`BlockError::TimedOut`], except those that were sent as separate commands and answered
+    /// before. The remaining extents of a write may or may not have been written.
     pub fn submit_extents_until(
         &mut self,
         command: Extents,
@@ -138,8 +139,8 @@ impl RemoteChannel {
         self.submit_extents_to(0, command, limit, cx)
     }
 
-    /// Takes a command over extents for the namespace with this number, which is given up at `limit`. All
-    /// its data together is at most one transfer.
+    /// Submits a command over extents for the namespace with this number, which is given up at
+    /// `limit`. Its data is at most one transfer in total.
     pub(super) fn submit_extents_to(
         &mut self,
         namespace: usize,
@@ -191,8 +192,8 @@ impl RemoteChannel {
         SubmitExtents::Queued
     }
 
-    /// Makes an exchange of a command over extents; with its capsule if the controller takes the command
-    /// (`taken_by`). Returns the command if no buffer is free.
+    /// Makes an exchange of a command over extents, with its capsule if the controller supports the
+    /// command (`taken_by`). Returns the command if no buffer is free.
     fn extents_exchange(
         &mut self,
         command: Extents,
@@ -227,8 +228,8 @@ impl RemoteChannel {
         Ok(Exchange::new(tag, work, direction, capsule))
     }
 
-    /// Checks a command over extents. Returns the controller's terms, or `None` if it does not take the
-    /// command.
+    /// Checks a command over extents. Returns the controller's limits, or `None` if it does not
+    /// support the command.
     fn extents_allowed(
         &self,
         namespace: usize,
@@ -262,8 +263,8 @@ fn allowed(request: &mut Request, features: Features) -> Result<(), BlockError> 
     Ok(())
 }
 
-/// Makes the first command of a request. It covers the whole request unless that is too long for the
-/// controller. Returns the request if no buffer is free.
+/// Makes the first command of a request. It covers the whole request unless that is too long for
+/// the controller. Returns the request if no buffer is free.
 #[inline]
 fn exchange_of(
     mut request: Request,

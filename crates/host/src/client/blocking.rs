@@ -115,7 +115,7 @@ impl Subsystem {
 struct NamespaceInner {
     id: u64,
     remote: RemoteNamespace,
-    /// The way of blocking calls by the threads that make them.
+    /// The I/O path by which calling threads execute blocking calls themselves.
     path: Option<Arc<CallerPath>>,
     subsystem: Subsystem,
 }
@@ -128,8 +128,8 @@ impl NamespaceInner {
 
 impl Drop for NamespaceInner {
     fn drop(&mut self) {
-        // There is only one for each namespace, and this may be the host's own thread, which must
-        // not wait. A host that is closed has released it already.
+        // At most one per namespace. It does not wait, because this may be the host's own thread. A
+        // closed host has released the namespace already.
         self.host()
             .sender
             .send_always(ClientMessage::Release(self.id));
@@ -146,9 +146,9 @@ pub struct Namespace {
     inner: Arc<NamespaceInner>,
     /// Time-out of each call.
     timeout: Option<Duration>,
-    /// Set when its calls are cancelled.
+    /// True once the calls are cancelled.
     cancelled: Option<Arc<AtomicBool>>,
-    /// Asked by a call that waits.
+    /// Polled by a waiting call; true cancels the call.
     interrupted: Option<fn() -> bool>,
 }
 
@@ -165,8 +165,7 @@ impl Canceller {
     /// effect.
     pub fn cancel(&self) {
         if !self.cancelled.swap(true, Ordering::Relaxed) {
-            // There is only one of each handle, and this may be the host's own thread, which must
-            // not wait.
+            // At most one per handle. It does not wait, because this may be the host's own thread.
             let sender = &self.namespace.host().sender;
             sender.send_always(ClientMessage::Cancel(self.namespace.id));
         }
@@ -324,7 +323,7 @@ impl Namespace {
         })
     }
 
-    /// Returns the patience of a call that begins now.
+    /// Returns the time-out and cancellation of a call that begins now.
     pub(super) fn patience(&self) -> Patience {
         let own = self.interrupted.map(|_| Arc::default());
         Patience {
@@ -336,13 +335,13 @@ impl Namespace {
         }
     }
 
-    /// The message that a request is to the host's thread.
+    /// Wraps a request as a message to the host's thread.
     pub(super) fn message(&self, request: BlockingRequest) -> ClientMessage {
         ClientMessage::Request(self.inner.id, request)
     }
 
-    /// Hands the host's thread a message without waiting; `Some` message comes back while its
-    /// mailbox is full.
+    /// Sends a message to the host's thread without waiting. Returns the message while the mailbox
+    /// is full.
     pub(super) fn post(
         &self,
         message: ClientMessage,
@@ -461,7 +460,8 @@ impl Namespace {
         self.run(Operation::Verify, offset, length, Data::None)
     }
 
-    /// Splits a call into requests, keeps a few of them outstanding, and waits for all.
+    /// Splits a call into requests, keeps up to [`PIECES_IN_FLIGHT`] of them outstanding, and waits
+    /// for all.
     fn run(
         &self,
         operation: Operation,
@@ -507,8 +507,8 @@ impl Namespace {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Returns true if a call failed for want of a queue of the calling thread's own: nothing of it
-    /// is under way any more, and the host's thread may carry it out anew.
+    /// Returns true if a call failed because the calling thread got no queue of its own. Nothing of
+    /// it is in flight any more, so the host's thread may repeat it.
     fn may_repeat(&self, result: &Result<(), RequestError>) -> bool {
         let remote = &self.inner.remote;
         let association = remote.association();

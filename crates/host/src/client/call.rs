@@ -1,4 +1,4 @@
-//! A blocking call: cut into requests, with the caller's memory.
+//! A blocking call: split into requests that use the caller's memory.
 
 use super::range;
 use crate::error::RequestError;
@@ -7,13 +7,13 @@ use base::units::Lba;
 use block::{Device as _, Operation};
 use std::io::{IoSlice, IoSliceMut};
 
-/// A call, in pieces that a request can have.
+/// A call, split into pieces of at most one request each.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) operation: Operation,
     offset: u64,
     length: u64,
-    /// Bytes of each piece but the last.
+    /// Size of each piece but the last, in bytes.
     pub(super) step: u64,
     pub(super) pieces: usize,
     block_bytes: u64,
@@ -51,13 +51,13 @@ impl Call {
         }))
     }
 
-    /// Returns where a piece begins in the caller's memory, and its length, in bytes.
+    /// Returns the offset of a piece in the caller's memory and its length, in bytes.
     pub(super) fn range(&self, piece: usize) -> (u64, u64) {
         let at = piece as u64 * self.step;
         (at, self.step.min(self.length - at))
     }
 
-    /// Returns the first block of a piece, and the number of its blocks.
+    /// Returns the first block of a piece and its number of blocks.
     pub(super) fn blocks(&self, piece: usize) -> (Lba, u32) {
         let (at, size) = self.range(piece);
         let blocks = u32::try_from(size / self.block_bytes);
@@ -76,8 +76,8 @@ pub(super) enum Data<'a, 'b> {
 }
 
 impl Data<'_, '_> {
-    /// Returns the memory that the host's thread gets for a piece: a copy of what is written, or
-    /// room for what is read.
+    /// Returns the memory that the host's thread gets for a piece: a copy of the data to write, or
+    /// an empty buffer for a read.
     pub(super) fn piece(&self, at: u64, size: u64) -> Vec<u8> {
         if matches!(self, Self::Read(_) | Self::Scatter(_)) {
             return vec![0; in_memory(size)];
@@ -87,13 +87,13 @@ impl Data<'_, '_> {
         piece
     }
 
-    /// Copies what is written of a piece into `slice`, which is as long.
+    /// Copies the data to write of a piece into `slice`, which has the length of the piece.
     pub(super) fn fill(&self, at: u64, slice: &mut reactor::IoSlice) {
         let size = slice.len() as u64;
         self.each_given(at, size, |offset, bytes| slice.copy_in(offset, bytes));
     }
 
-    /// Takes over what a piece read.
+    /// Copies the data that a piece read into the caller's memory.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         self.each_room(at, bytes.len() as u64, |offset, room| {
             room.copy_from_slice(&bytes[offset..][..room.len()]);
@@ -107,8 +107,8 @@ impl Data<'_, '_> {
         });
     }
 
-    /// Calls `f` for each run of bytes that is written by the piece of `size` bytes at `at`, with
-    /// its offset in the piece.
+    /// Calls `f` for each run of bytes that the piece of `size` bytes at `at` writes, with the
+    /// offset of the run in the piece.
     fn each_given(&self, at: u64, size: u64, mut f: impl FnMut(usize, &[u8])) {
         let (at, size) = (in_memory(at), in_memory(size));
         match self {
@@ -124,7 +124,7 @@ impl Data<'_, '_> {
         }
     }
 
-    /// The same for bytes that are read.
+    /// The same for bytes that the piece reads.
     fn each_room(&mut self, at: u64, size: u64, mut f: impl FnMut(usize, &mut [u8])) {
         let (at, size) = (in_memory(at), in_memory(size));
         match self {
@@ -145,11 +145,11 @@ fn in_memory(value: u64) -> usize {
     usize::try_from(value).expect("an offset in memory")
 }
 
-/// Finds a piece in a vector of parts.
+/// Finds the parts of a vector that overlap with a piece.
 struct Runs {
-    /// Bytes before the piece.
+    /// Bytes left to skip before the piece.
     skip: usize,
-    /// Bytes of the piece that were found, and all of them.
+    /// Bytes of the piece that were found, and its total size.
     found: usize,
     size: usize,
 }
@@ -163,8 +163,8 @@ impl Runs {
         }
     }
 
-    /// Returns the range of the next part, of `length` bytes, that belongs to the piece, and where
-    /// in the piece it begins.
+    /// Returns the range of the next part, of `length` bytes, that belongs to the piece, and its
+    /// offset in the piece.
     fn next(&mut self, length: usize) -> (std::ops::Range<usize>, usize) {
         let from = self.skip.min(length);
         self.skip -= from;

@@ -1,10 +1,10 @@
-//! Blocking calls by the thread that makes them: it has a channel of its own to the namespace, and
-//! submits by the host's I/O path. `[Yu §4.2, §4.4]`
+//! Blocking calls executed by the calling thread, over its own channel to the namespace and the
+//! host's I/O path. `[Yu §4.2, §4.4]`
 //!
-//! A thread opens its channel with its first call. Only that thread can close it: as it drops the
-//! namespace, with its next call after the namespace was dropped, or at its end. A thread that cannot have one (the controller grants no further I/O queue,
-//! or the machine refuses another io_uring) calls through the host's thread, as without a path, and
-//! asks again a second later.
+//! A thread opens its channel with its first call. Only that thread can close it: when it drops the
+//! namespace, at its next call after another thread dropped it, or at its exit. A thread that gets
+//! no channel (no I/O queue is left, or the kernel refuses another io_uring) calls through the
+//! host's thread, as without a path, and retries a second later.
 
 use super::call::{Call, Data};
 use super::own_channel::OwnChannel;
@@ -21,10 +21,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use switch::PathSpec;
 
-/// Pieces of one call that are under way at once.
+/// Pieces of one call in flight at a time.
 const DEPTH: u32 = 8;
 
-/// Commands outstanding on a thread's connection: a runner sends for others, too.
+/// Commands outstanding on a thread's connection: a runner also sends requests of other threads.
 const QUEUE_DEPTH: u16 = 128;
 
 /// The namespace behind the host's I/O path.
@@ -33,19 +33,19 @@ pub(super) struct CallerPath {
     device: PathDevice,
 }
 
-/// A channel of the calling thread.
+/// The channel of the calling thread to one namespace.
 struct CallerChannel {
     path: Weak<CallerPath>,
-    /// The channel, or the time at which one was refused; `None` for one that was lost.
+    /// The channel, or the time at which opening one was refused; `None` after a channel was lost.
     own: Result<OwnChannel<dyn Channel>, Option<Instant>>,
-    /// Losses of the target's cache that the thread was told of, or that were reported before its
-    /// first call. It stays when the channel goes.
+    /// Losses of the target's cache reported to the thread, or before its first call. Kept when the
+    /// channel is closed.
     told: u32,
 }
 
 impl Drop for CallerChannel {
     fn drop(&mut self) {
-        // Nothing is outstanding between two calls, for other threads neither.
+        // Nothing is outstanding between two calls, including requests of other threads.
         if let Ok(own) = &mut self.own {
             own.close(Nanos::from_secs(1));
         }
@@ -58,20 +58,19 @@ thread_local! {
 
 impl Drop for CallerPath {
     fn drop(&mut self) {
-        // A thread that is at its end has none any more.
+        // A thread that is exiting has no channels any more.
         let _ = CHANNELS.try_with(|channels| close_deserted(&mut channels.borrow_mut()));
     }
 }
 
-/// Closes the calling thread's channels of paths that are gone.
+/// Closes the calling thread's channels whose paths were dropped.
 fn close_deserted(channels: &mut Vec<CallerChannel>) {
     channels.retain(|open| open.path.strong_count() > 0);
 }
 
 impl CallerPath {
     /// # Errors
-    /// When the machine refuses a thread or an io_uring, or every I/O queue that the controller
-    /// grants is taken.
+    /// No thread or io_uring available, or no free I/O queue.
     pub(super) fn start(
         namespace: &RemoteNamespace,
         spec: PathSpec,
@@ -83,13 +82,13 @@ impl CallerPath {
         Ok(Arc::new(Self { device }))
     }
 
-    /// Carries a call out on the calling thread. `None` where the thread cannot have a channel.
+    /// Executes a call on the calling thread. `None` if the thread cannot have a channel.
     pub(super) fn run(
         self: &Arc<Self>,
         call: &Call,
         data: &mut Data<'_, '_>,
     ) -> Option<Result<(), RequestError>> {
-        // A thread that is at its end has none any more.
+        // A thread that is exiting has no channels any more.
         let done = CHANNELS.try_with(|channels| {
             let mut channels = channels.borrow_mut();
             let at = self.find(&mut channels)?;
@@ -101,7 +100,7 @@ impl CallerPath {
                 )
             };
             if result.as_ref().is_err_and(is_over) {
-                // Its ring is broken, or its queue was not granted again.
+                // Its ring is broken, or it got no queue after a loss.
                 channels[at] = CallerChannel {
                     path: Arc::downgrade(self),
                     own: Err(None),
@@ -113,9 +112,9 @@ impl CallerPath {
         done.ok().flatten()
     }
 
-    /// Returns the result of a Flush of the calling thread, whichever channel it went by: one that
-    /// threads share reports a loss to the first of them alone, and a new one does not report it at
-    /// all. `losses` are known now.
+    /// Returns the result of a Flush of the calling thread, on any of its channels. A channel
+    /// shared by threads reports a loss only to the first of them, and a new channel does not
+    /// report it at all. `losses` is the number of losses known now.
     pub(super) fn judge(
         &self,
         result: Result<(), RequestError>,
@@ -144,7 +143,7 @@ impl CallerPath {
         channels.iter().position(is_ours)
     }
 
-    /// Finds the calling thread's channel, or opens one.
+    /// Returns the index of the calling thread's channel; opens one if there is none.
     fn find(self: &Arc<Self>, channels: &mut Vec<CallerChannel>) -> Option<usize> {
         close_deserted(channels);
         let mut told = self.device.cache_losses();
@@ -162,7 +161,7 @@ impl CallerPath {
             return None;
         }
         let options = Options {
-            // A path has memory of its own for data.
+            // A path allocates its own data memory.
             buffers: vec![BufferClass {
                 bytes: 4 * KIB,
                 count: 16,
@@ -170,7 +169,7 @@ impl CallerPath {
             sockets: 4,
             file_operations: 16,
         };
-        // A path polls by itself where that pays.
+        // A path decides itself when to poll.
         let opened = OwnChannel::open(&options, PollPolicy::Never, |driver| {
             self.device.open(driver)
         });
@@ -184,7 +183,7 @@ impl CallerPath {
     }
 }
 
-/// Keeps a few pieces of a call under way, and waits for all.
+/// Keeps up to [`DEPTH`] pieces of a call in flight, and waits for all.
 fn run(
     own: &mut OwnChannel<dyn Channel>,
     call: &Call,

@@ -232,24 +232,24 @@ impl HostInner {
         options.seed = draws.next_u64();
     }
 
-    /// Returns true if the thread ended.
+    /// Returns true if the thread has ended.
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the thread's next answer, as long as the thread lives.
+    /// Waits for the thread's next answer while the thread lives.
     fn receive<T>(&self, answers: &mpsc::Receiver<T>) -> Result<T, HostError> {
         self.receive_looking(answers, || {})
     }
 
-    /// The same; calls `look` at every [`THREAD_LOOK`].
+    /// The same; calls `look` every [`THREAD_LOOK`].
     fn receive_looking<T>(
         &self,
         answers: &mpsc::Receiver<T>,
         mut look: impl FnMut(),
     ) -> Result<T, HostError> {
         loop {
-            // Asked first: what it answered at the end is there by then.
+            // Read first: the answers that the thread sent before its end have then arrived.
             let is_over = self.is_over();
             match answers.recv_timeout(THREAD_LOOK) {
                 Ok(answer) => return Ok(answer),
@@ -259,7 +259,7 @@ impl HostInner {
         }
     }
 
-    /// Hands the thread a message; waits while its mailbox is full.
+    /// Sends the thread a message; waits while its mailbox is full.
     fn send(&self, mut message: ClientMessage) -> Result<(), HostError> {
         loop {
             if self.is_over() {
@@ -276,14 +276,15 @@ impl HostInner {
 
 impl Drop for HostInner {
     fn drop(&mut self) {
-        // There is only one, and this may be the host's own thread, which must not wait.
+        // At most one per host. It does not wait, because this may be the host's own thread.
         self.sender.send_always(ClientMessage::Shutdown);
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // That thread drops the last handle when it wakes a task that owns it; it ends by itself.
+        // That thread may drop the last handle when it wakes a task that owns it; it then ends by
+        // itself.
         if thread.thread().id() != std::thread::current().id() {
-            // It ends within the time that a shutdown may take; a panic of it was reported.
+            // It ends within the time of a shutdown; its panic was reported.
             let _ = thread.join();
         }
     }
@@ -393,7 +394,7 @@ impl Host {
         Ok(())
     }
 
-    /// Connects an association.
+    /// Creates the handle of an association and connects it.
     fn join(&self, association: Arc<Association>) -> Result<Subsystem, HostError> {
         let before = self.inner.controllers.fetch_add(1, Ordering::Relaxed);
         let subsystem = Subsystem::new(self.clone(), association);
@@ -465,7 +466,7 @@ fn start_thread(
         let driver = UringDriver::new(&driver_options())?;
         Ok((Core::new(driver, ClientService::new(), poll), ()))
     };
-    // A broken ring ends the thread; every caller then hears that the host is closed.
+    // A broken ring ends the thread; every caller then receives [`HostError::Closed`].
     let ended = drop;
     let refused = |source| HostError::Io {
         what: "cannot start a thread",

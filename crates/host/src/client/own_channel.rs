@@ -1,5 +1,4 @@
-//! A channel on a driver of the calling thread's own: the thread sends, takes answers and waits by
-//! itself.
+//! A channel on a driver owned by the calling thread, which sends, receives and waits itself.
 
 use super::readiness::Readiness;
 use crate::error::HostError;
@@ -12,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A channel, its driver, and what it has finished.
+/// A channel, its driver, and its completions.
 #[derive(Debug)]
 pub(super) struct OwnChannel<C: ?Sized> {
     pub(super) driver: UringDriver,
@@ -21,10 +20,10 @@ pub(super) struct OwnChannel<C: ?Sized> {
     pub(super) events: Vec<reactor::Completion>,
     /// Finished requests, oldest first.
     pub(super) done: VecDeque<Completion>,
-    /// Requests that the channel has not finished.
+    /// Number of requests that the channel has not completed.
     outstanding: usize,
     readiness: Option<Readiness>,
-    /// An error of the ring outside of a wait, for the next one.
+    /// An error of the ring outside of a wait, returned by the next wait.
     failure: Option<io::Error>,
 }
 
@@ -32,7 +31,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
     /// Opens a channel on a new driver of the calling thread.
     ///
     /// # Errors
-    /// When the machine refuses another io_uring, and what `open` answers.
+    /// No io_uring available, or the error of `open`.
     pub(super) fn open(
         options: &Options,
         poll: PollPolicy,
@@ -51,22 +50,22 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         })
     }
 
-    /// The channel, to ask it.
+    /// The channel, for queries.
     pub(super) fn channel(&self) -> &C {
         &self.channel
     }
 
-    /// The channel, for what is neither asked nor done with its driver.
+    /// The channel, for changes that need no driver.
     pub(super) fn channel_mut(&mut self) -> &mut C {
         &mut self.channel
     }
 
-    /// Requests that the channel has not finished.
+    /// Returns the number of requests that the channel has not completed.
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Memory for the data of a request.
+    /// Allocates memory for the data of a request of `bytes` bytes.
     pub(super) fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         self.channel.memory(bytes).or_else(|| {
             let buffer = self.driver.buffers().take(bytes)?;
@@ -74,19 +73,19 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         })
     }
 
-    /// Does something with the channel.
+    /// Calls `f` with the channel and its context.
     pub(super) fn with<T>(&mut self, f: impl FnOnce(&mut C, &mut Context<'_>) -> T) -> T {
         let mut cx = Context::begin(&mut self.driver);
         f(&mut self.channel, &mut cx)
     }
 
-    /// Submits a request. It leaves at the next kick or wait.
+    /// Submits a request. It is sent at the next kick or wait.
     #[allow(clippy::result_large_err)] // The caller gets its request back, to submit it later.
     pub(super) fn submit(&mut self, request: Request) -> Result<(), Request> {
         self.submit_by(|channel, cx| channel.submit(request, cx))
     }
 
-    /// Submits a request by `submit`.
+    /// Submits a request through `submit`.
     #[allow(clippy::result_large_err)] // As above.
     pub(super) fn submit_by(
         &mut self,
@@ -100,16 +99,16 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         Ok(())
     }
 
-    /// Sends off what was submitted.
+    /// Sends the submitted requests.
     pub(super) fn kick(&mut self) {
         self.with(Channel::kick);
     }
 
-    /// Waits until at least `min` requests are done, or all are, or until `end`.
+    /// Waits until at least `min` requests are complete, or all are, or until `end`.
     pub(super) fn wait_until(&mut self, min: usize, end: Time) -> io::Result<()> {
         let (mut first, mut now) = (true, self.driver.now());
         while first || (self.done.len() < min && self.outstanding > 0) {
-            // With nothing outstanding there is nothing to sleep for.
+            // With nothing outstanding there is no reason to sleep.
             let wait = if self.done.len() >= min || self.outstanding == 0 {
                 Wait::No
             } else {
@@ -128,8 +127,8 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         Ok(())
     }
 
-    /// Sends off what was submitted, and waits as [`wait_until`](Self::wait_until) for what is handed
-    /// out.
+    /// Sends the submitted requests, waits as [`wait_until`](Self::wait_until), and returns the
+    /// completions.
     pub(super) fn take_until(&mut self, min: usize, end: Time) -> io::Result<Completions<'_>> {
         if let Some(error) = self.failure.take() {
             return Err(error);
@@ -143,7 +142,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         Ok(Completions { queue: self })
     }
 
-    /// Gives up every request with the tag. Returns false if none is under way.
+    /// Cancels every request with the tag. Returns false if there is none.
     pub(super) fn cancel(&mut self, tag: u64) -> bool {
         let found = self.with(|channel, cx| channel.cancel(tag, cx));
         self.apply();
@@ -170,8 +169,8 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         }
     }
 
-    /// Gets the descriptor, if there is one, ready for the next wait on it. A broken ring makes it
-    /// readable, and is reported by the next wait.
+    /// Prepares the descriptor, if there is one, for the next wait on it. A broken ring makes it
+    /// readable, and the next wait reports the error.
     pub(super) fn arm_again(&mut self) {
         if let Err(error) = self.arm() {
             self.failure.get_or_insert(error);
@@ -179,12 +178,12 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         }
     }
 
-    /// Gets the descriptor ready for a wait on it.
+    /// Prepares the descriptor for a wait on it.
     fn arm(&mut self) -> io::Result<()> {
         if self.readiness.is_none() {
             return Ok(());
         }
-        // What was submitted may have to connect first.
+        // The submitted requests may have to connect first.
         self.apply();
         while self.done.is_empty() && !self.driver.prepare_sleep(&mut self.events)? {
             self.apply();
@@ -199,7 +198,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         }
     }
 
-    /// Lets the channel do what it has to, although none of its requests is done soon.
+    /// Waits for the channel's next event or deadline, which may make room.
     pub(super) fn wait_for_room(&mut self) -> io::Result<()> {
         let deadline = self.channel.deadline();
         let wait = self.idle.decide(self.driver.now(), deadline);
@@ -208,7 +207,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
 
     fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.driver.reap(wait, &mut self.events)?;
-        // The end of a send is no work that the program waited for.
+        // The end of a send is not a completion that the program waited for.
         let rewarded = self
             .events
             .iter()
@@ -218,7 +217,7 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         Ok(())
     }
 
-    /// Hands the channel what the driver brought, and takes what is done.
+    /// Applies the driver's completions to the channel, and collects the finished requests.
     pub(super) fn apply(&mut self) -> Time {
         let mut cx = Context::begin(&mut self.driver);
         for event in self.events.drain(..) {
@@ -233,13 +232,13 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
         now
     }
 
-    /// Closes the channel in order, for `limit` at the longest.
+    /// Closes the channel in an orderly way, within `limit`.
     pub(super) fn close(&mut self, limit: base::Nanos) {
         self.with(Channel::close);
         let mut now = self.driver.now();
         let end = now + limit;
         while !self.channel.closed() && now < end {
-            // Asked before each sleep: a switchboard wakes only threads that are about to sleep.
+            // Read before each sleep: a switchboard wakes only threads that are about to sleep.
             let deadline = self.channel.deadline().min(end);
             let wait = self.idle.decide(now, deadline);
             if self.turn(wait).is_err() {
@@ -250,14 +249,14 @@ impl<C: Channel + ?Sized> OwnChannel<C> {
     }
 }
 
-/// A queue that hands out completions.
+/// A queue of completions to return.
 trait Finished: fmt::Debug {
     fn next(&mut self) -> Option<Completion>;
 
-    /// Completions that are there.
+    /// Number of completions in the queue.
     fn len(&self) -> usize;
 
-    /// No more are taken at present.
+    /// Prepares the queue for its next wait, when no further completions are taken now.
     fn rest(&mut self);
 }
 
@@ -275,7 +274,8 @@ impl<C: Channel + ?Sized> Finished for OwnChannel<C> {
     }
 }
 
-/// Finished requests, oldest first. What is not taken stays for the next wait of the queue.
+/// Finished requests, oldest first. Completions that are not taken stay for the next wait of the
+/// queue.
 #[derive(Debug)]
 pub struct Completions<'a> {
     queue: &'a mut dyn Finished,
@@ -308,7 +308,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// A channel with requests that other threads carry out. They wake a thread that sleeps.
+    /// A channel whose requests other threads execute. They wake a sleeping thread.
     #[derive(Debug)]
     struct Elsewhere(Arc<Progress>);
 
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// It was not woken, and waited for as long as a close may take.
+    /// It was not woken, and waited for the whole time that a close may take.
     #[test]
     fn a_thread_that_closes_says_that_it_sleeps() {
         let channel = Arc::new(Progress::default());

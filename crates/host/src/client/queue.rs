@@ -25,7 +25,7 @@ base::with_defaults! {
     pub struct QueueOptions {
         /// Outstanding requests per connection, 1 to 4095; the controller may allow fewer.
         pub depth: u16 = 128,
-        /// Connections.
+        /// Number of connections.
         pub connections: u16 = 1,
         /// Idle policy of [`Queue::wait`].
         pub poll: PollPolicy = PollPolicy::Auto,
@@ -70,19 +70,19 @@ pub struct Queue {
     timeout: Option<Duration>,
     /// Keeps the controller connected; dropped last.
     _subsystem: Subsystem,
-    /// The driver belongs to the thread that made it.
+    /// The driver belongs to the thread that created it.
     _thread: PhantomData<*const ()>,
 }
 
-/// The channel of a queue.
+/// A channel that a [`Queue`] can use.
 pub(super) trait QueueChannel: Channel {
-    /// Returns its depth.
+    /// Returns the largest number of outstanding requests.
     fn depth(&self) -> usize;
 
     /// Submits a request that is given up at `limit`.
     fn submit_until(&mut self, request: Request, limit: Time, cx: &mut Context<'_>) -> Submit;
 
-    /// The memory of the channel for buffers, if it has its own.
+    /// The memory for buffers, if the channel has its own.
     fn room(&mut self) -> Option<&mut SubmitterMemory> {
         None
     }
@@ -136,7 +136,7 @@ impl Queue {
         let depth = options.depth.clamp(1, QUEUE_DEPTH_MAX - 1);
         let count = usize::from(depth) * usize::from(options.connections.max(1));
         let class = |bytes, count| BufferClass { bytes, count };
-        // Address space; memory is taken only when a buffer is used.
+        // Address space; pages are used only when a buffer is.
         let buffers = vec![
             class(4 * KIB, count + 16),
             class(16 * KIB, count),
@@ -429,7 +429,8 @@ impl Namespace {
             .with_requests(options.depth, options.request_bytes)
             .with_room(options.buffer_bytes)
             .steered(options.steered);
-        // Data is in memory of the submitter's; these are for commands with data of their own.
+        // The data is in the submitter's memory; these buffers are for commands with data of their
+        // own.
         let driver = reactor::uring::Options {
             buffers: vec![BufferClass {
                 bytes: 4 * KIB,

@@ -47,7 +47,7 @@ pub(super) fn check_length(
     Ok(())
 }
 
-/// Returns the most bytes that a request with data has.
+/// Returns the largest size in bytes of a request with data.
 pub(super) fn max_request_bytes(device: &dyn Device) -> u64 {
     u64::from(
         device
@@ -57,7 +57,7 @@ pub(super) fn max_request_bytes(device: &dyn Device) -> u64 {
     )
 }
 
-/// Returns the most bytes that a request without data covers: its blocks are counted in 32 bits.
+/// Returns the largest size in bytes of a request without data: its number of blocks has 32 bits.
 pub(super) fn without_data_max(geometry: Geometry) -> u64 {
     u64::from(u32::MAX / 2 + 1) * u64::from(geometry.block_bytes)
 }

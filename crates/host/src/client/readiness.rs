@@ -1,9 +1,9 @@
-//! The descriptor of a queue by which a program's own event loop hears of it.
+//! The descriptor of a queue for a program's event loop.
 //!
-//! One descriptor for four reasons: the ring has something (it raises an event counter), the
-//! queue's next deadline has come (a timer), completions are there that the program did not take
-//! (the counter, raised by the queue), and the host woke the queue (the driver's own counter). An
-//! epoll instance joins them.
+//! An epoll instance that is readable for four reasons: a completion of the ring (it raises an
+//! event counter), the queue's next deadline (a timer), completions that the program did not take
+//! (the counter, raised by the queue), and a wake-up by the host's threads (the driver's own
+//! counter).
 
 use base::{Nanos, Time};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -16,18 +16,18 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// A pollable descriptor.
+/// A pollable descriptor of a queue.
 #[derive(Debug)]
 pub(super) struct Readiness {
     both: OwnedFd,
     counter: OwnedFd,
     timer: OwnedFd,
-    /// The time that the timer is set to.
+    /// Time for which the timer is set.
     set_to: Cell<Time>,
 }
 
 impl Readiness {
-    /// A descriptor that also tells of `wakes`, the counter of the driver's waker.
+    /// Creates the descriptor; it is also readable for `wakes`, the counter of the driver's waker.
     pub(super) fn new(wakes: BorrowedFd<'_>) -> io::Result<Self> {
         let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -54,10 +54,10 @@ impl Readiness {
         self.counter.as_fd()
     }
 
-    /// Makes the descriptor unreadable, before the queue is looked at.
+    /// Makes the descriptor unreadable, before the queue is checked.
     pub(super) fn clear(&self) {
         let mut count = [0_u8; 8];
-        // Nothing to read means that it was not raised.
+        // An empty read means that it was not raised.
         let _ = rustix::io::read(&self.counter, &mut count);
         if rustix::io::read(&self.timer, &mut count).is_ok() {
             self.set_to.set(Time::NEVER);
@@ -70,7 +70,7 @@ impl Readiness {
         reason = "the counter is a number of this machine"
     )]
     pub(super) fn raise(&self) {
-        // Fails only for a counter that is full, and so readable.
+        // Fails only if the counter is full, and thus readable.
         let _ = rustix::io::write(&self.counter, &1_u64.to_ne_bytes());
     }
 
@@ -87,7 +87,7 @@ impl Readiness {
             // A time of zero disarms the timer.
             zero
         } else {
-            // Zero would disarm it, so a deadline that has passed comes in a nanosecond.
+            // Zero would disarm the timer, so a deadline in the past fires after one nanosecond.
             let span = if deadline > now {
                 deadline.since(now)
             } else {

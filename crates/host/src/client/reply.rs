@@ -1,11 +1,11 @@
-//! Answers of the host's thread: to a thread that waits, or to a task that is woken.
+//! Answers of the host's thread to a waiting thread or task.
 
 use block::BlockError;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-/// The answer to a piece.
+/// The answer to a piece of a call.
 #[derive(Debug)]
 pub(super) struct BlockingReply {
     pub(super) piece: usize,
@@ -16,14 +16,14 @@ pub(super) struct BlockingReply {
 /// The receiver of the answer to a piece.
 #[derive(Debug)]
 pub(super) enum ReplyTo {
-    /// A thread that waits.
+    /// A waiting thread.
     Caller(Sender<BlockingReply>),
-    /// A future's task, which is woken.
+    /// The task of a future, which is woken.
     Task(TaskReply),
 }
 
 impl ReplyTo {
-    /// A reply to the task that takes from `shared`.
+    /// A reply to the task that takes its answers from `shared`.
     pub(super) fn task(shared: &Arc<ReplyState>) -> Self {
         Self::Task(TaskReply {
             shared: Some(Arc::clone(shared)),
@@ -32,14 +32,14 @@ impl ReplyTo {
 
     pub(super) fn answer(self, reply: BlockingReply) {
         match self {
-            // A caller that gave up does not want to know.
+            // A caller that gave up has dropped its receiver.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Task(task) => task.answer(reply),
         }
     }
 }
 
-/// The meeting place of the host's thread and a task.
+/// State shared by the host's thread and a task.
 #[derive(Debug, Default)]
 pub(super) struct ReplyState {
     answers: Mutex<Answers>,
@@ -47,12 +47,12 @@ pub(super) struct ReplyState {
 
 #[derive(Debug, Default)]
 struct Answers {
-    /// Answers that the task has not taken; `None` for a piece that the thread let go.
+    /// Answers that the task has not taken; `None` for a piece that the thread dropped.
     arrived: Vec<Option<BlockingReply>>,
     waker: Option<Waker>,
 }
 
-/// The thread's end of a piece: wakes the task, also when it is dropped without an answer.
+/// The thread's end of a piece: wakes the task, even if it is dropped without an answer.
 #[derive(Debug)]
 pub(super) struct TaskReply {
     shared: Option<Arc<ReplyState>>,
@@ -85,7 +85,7 @@ impl ReplyState {
         }
     }
 
-    /// Takes what has arrived; if that is nothing, `waker` hears of the next.
+    /// Takes the answers that have arrived. If there are none, the next one wakes `waker`.
     pub(super) fn take(&self, waker: &Waker) -> Vec<Option<BlockingReply>> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.arrived.is_empty() {

@@ -1,4 +1,4 @@
-//! The work of a host's thread: controllers, and channels for blocking requests.
+//! The service of a host's thread: controllers, and channels for blocking requests.
 
 use super::reply::{BlockingReply, ReplyTo};
 use crate::association::Association;
@@ -21,13 +21,13 @@ use std::time::Instant;
 pub(super) enum ClientMessage {
     /// Run this association.
     Connect(Arc<Association>),
-    /// Open a channel under this number, and tell whether it has an I/O queue.
+    /// Open a channel under this number, and report whether it has an I/O queue.
     Open(u64, RemoteNamespace, Sender<Result<(), DeviceError>>),
     /// Close the channel with this number.
     Release(u64),
-    /// Do this on the channel with this number.
+    /// Execute this request on the channel with this number.
     Request(u64, BlockingRequest),
-    /// Give up what was cancelled of the channel with this number.
+    /// Give up the cancelled requests of the channel with this number.
     Cancel(u64),
     /// Close everything and end.
     Shutdown,
@@ -36,30 +36,30 @@ pub(super) enum ClientMessage {
 /// A piece of a blocking call.
 #[derive(Debug)]
 pub(super) struct BlockingRequest {
-    /// The caller's name for it.
+    /// The caller's number of the piece.
     pub(super) piece: usize,
     pub(super) operation: Operation,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
-    /// Data to write or compare; room for data to read.
+    /// Data to write or compare; a buffer for data to read.
     pub(super) data: Vec<u8>,
     pub(super) reply: ReplyTo,
     pub(super) patience: Patience,
 }
 
-/// Patience of a request's caller.
+/// The time-out and cancellation of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patience {
-    /// It does not wait any longer than that.
+    /// Time at which the caller stops waiting; `None`: no limit.
     pub(super) until: Option<Instant>,
-    /// Set when it does not wait any more.
+    /// True once the caller has stopped waiting.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
-    /// Asked by the caller while it waits.
+    /// Polled by the caller while it waits; true cancels the call.
     pub(super) interrupted: Option<fn() -> bool>,
 }
 
 impl Patience {
-    /// Asks the caller whether it does not wait any more. Returns true if it does not.
+    /// Polls the caller's function. Returns true if the call is cancelled.
     pub(super) fn is_interrupted(&self) -> bool {
         let interrupted = self.interrupted.is_some_and(|interrupted| interrupted());
         if interrupted && let Some(cancelled) = &self.cancelled {
@@ -68,7 +68,7 @@ impl Patience {
         interrupted
     }
 
-    /// The reason for which the caller does not wait any more.
+    /// Returns why the caller no longer waits, or `None`.
     fn is_over(&self) -> Option<BlockError> {
         let cancelled = self.cancelled.as_ref();
         if cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
@@ -78,7 +78,7 @@ impl Patience {
         is_late.then_some(BlockError::TimedOut)
     }
 
-    /// The end of it by the clock of a driver.
+    /// Returns the time-out on a driver's clock.
     fn limit(&self, now: Time) -> Time {
         self.until.map_or(Time::NEVER, |until| {
             now + Nanos::from(until.saturating_duration_since(Instant::now()))
@@ -100,11 +100,11 @@ impl BlockingRequest {
 #[derive(Debug)]
 struct OpenChannel {
     channel: RemoteChannel,
-    /// Requests that the channel has.
+    /// Requests that were submitted to the channel.
     requests: Slab<BlockingRequest>,
-    /// Requests that found no place, in order.
+    /// Requests that the channel had no room for, in order.
     backlog: VecDeque<BlockingRequest>,
-    /// No caller of the backlog stops to wait before that.
+    /// Lower bound of the time-outs in the backlog.
     backlog_until: Time,
     /// The caller that waits until the channel is open.
     opening: Option<Sender<Result<(), DeviceError>>>,
@@ -138,7 +138,7 @@ impl ClientService {
         let channel = match namespace.open_remote(cx.driver) {
             Ok(channel) => channel,
             Err(error) => {
-                // A caller that gave up does not want to know.
+                // A caller that gave up has dropped its receiver.
                 let _ = opened.send(Err(error));
                 return;
             }
@@ -157,7 +157,8 @@ impl ClientService {
 }
 
 impl OpenChannel {
-    /// Tells the caller that opens the channel whether it has an I/O queue, once that is known.
+    /// Reports to the caller that opens the channel whether it has an I/O queue, once that is
+    /// known.
     fn tell_opened(&mut self, cx: &mut Context<'_>) {
         if self.opening.is_none() {
             return;
@@ -170,12 +171,12 @@ impl OpenChannel {
             self.channel.close(cx);
         }
         if let Some(opening) = self.opening.take() {
-            // A caller that gave up does not want to know.
+            // A caller that gave up has dropped its receiver.
             let _ = opening.send(result);
         }
     }
 
-    /// Answers what waits and is given up.
+    /// Answers the waiting requests that are given up.
     fn give_up(&mut self, now: Time) {
         let mut until = Time::NEVER;
         for _ in 0..self.backlog.len() {
@@ -192,7 +193,7 @@ impl OpenChannel {
         self.backlog_until = until;
     }
 
-    /// Takes a request.
+    /// Accepts a request.
     fn take(&mut self, request: BlockingRequest, now: Time) {
         if let Some(error) = request.patience.is_over() {
             return request.answer(Err(error));
@@ -201,7 +202,7 @@ impl OpenChannel {
         self.backlog.push_back(request);
     }
 
-    /// Hands the channel what waits, as far as it takes it.
+    /// Submits the waiting requests that the channel has room for.
     fn submit(&mut self, cx: &mut Context<'_>) {
         while let Some(request) = self.backlog.pop_front() {
             if self.closing {
@@ -246,7 +247,7 @@ impl OpenChannel {
     }
 }
 
-/// All buffers of the size are taken.
+/// All buffers of this size are in use.
 struct NoBuffer;
 
 fn slice_for(request: &BlockingRequest, cx: &mut Context<'_>) -> Result<Option<IoSlice>, NoBuffer> {
@@ -352,7 +353,7 @@ impl Service for ClientService {
                 }
                 waits |= !open.backlog.is_empty();
             }
-            // A buffer that is free now may be what another channel's request waits for.
+            // A buffer that is free now may be the one that a request of another channel waits for.
             if !reaped || !waits {
                 break;
             }

@@ -123,11 +123,11 @@ pub struct Transfer {
 #[derive(Debug)]
 enum TransferState {
     New,
-    /// Messages that the thread's mailbox had no room for, and pieces that are not answered.
+    /// Messages that did not fit into the thread's mailbox, and pieces without an answer.
     Running {
         unsent: VecDeque<ClientMessage>,
         left: usize,
-        /// Bytes of each piece but the last.
+        /// Size of each piece but the last, in bytes.
         step: usize,
         shared: Arc<ReplyState>,
         failed: Option<RequestError>,
@@ -163,12 +163,12 @@ impl Future for Transfer {
             match this.namespace.post(message) {
                 Ok(None) => {}
                 Ok(Some(back)) => {
-                    // The mailbox is full. Others get their turn, then it is tried again.
+                    // The mailbox is full. Other tasks run, then this one retries.
                     unsent.push_front(back);
                     cx.waker().wake_by_ref();
                     break;
                 }
-                // The message's reply was let go, and is counted below.
+                // The dropped reply of the message is counted below.
                 Err(error) => *failed = Some(error),
             }
         }
@@ -199,7 +199,7 @@ impl Future for Transfer {
 }
 
 impl Transfer {
-    /// Checks the range, and cuts it into pieces.
+    /// Checks the range, and splits it into pieces.
     fn start(&mut self) -> Result<TransferState, RequestError> {
         let device = self.namespace.device();
         let geometry = device.geometry();
@@ -241,7 +241,7 @@ impl Transfer {
         })
     }
 
-    /// Returns the memory of a piece: all that there is if it is the only one.
+    /// Returns the memory of a piece: the whole buffer if it is the only piece.
     fn memory(&mut self, at: u64, length: u64, only: bool) -> Vec<u8> {
         if !self.operation.has_data() {
             Vec::new()

@@ -1,10 +1,11 @@
-//! Commands over extents of which each extent leaves alone, because the controller does not take the
-//! command: another one, or the same one after a restart, may take fewer extents, bytes or commands
-//! at a time, or none.
+//! Commands over extents that are sent as one command per extent, because the controller does not
+//! support the original: after a reconnect it may take fewer extents, bytes or commands at a time,
+//! or none.
 //!
-//! An extent is a request like any other then: locked, fenced, cut, sent again and given up by itself.
-//! The command ends with the last of them, and each has its own result. Until then the blocks of those
-//! that were sent again stay locked: no newer write is acknowledged before the command.
+//! Each extent is then an ordinary request: locked, fenced, split, sent again and given up
+//! separately. The command ends with its last extent, and each extent has its own result. Until
+//! then the blocks of resent extents stay locked, because no newer write may be acknowledged before
+//! the command.
 
 use crate::command::BlockRequest;
 use crate::command::exchange::{Exchange, Work};
@@ -16,23 +17,23 @@ use block::BlockError;
 use reactor::IoSlice;
 use std::num::NonZeroU16;
 
-/// A command of which the extents are under way.
+/// A command whose extents are in flight.
 #[derive(Debug)]
 pub(crate) struct ApartCommand {
     pub(crate) request: Box<ExtentsRequest>,
-    /// Extents that are not over.
+    /// Number of extents that are not complete.
     left: usize,
-    /// Blocks of the others that are locked.
+    /// Locked blocks of the completed extents.
     pub(crate) locked: Vec<Span>,
 }
 
-/// The commands of a channel of which each extent leaves alone.
+/// The commands of a channel that are sent as one command per extent.
 #[derive(Debug, Default)]
 pub(crate) struct ApartCommands {
-    /// By number, from 1.
+    /// Commands by number, from 1.
     commands: Vec<Option<ApartCommand>>,
-    /// Extents that are not over, but for one of each command: by so many more exchanges than
-    /// requests are under way.
+    /// Number of extents that are not complete, minus one per command: the excess of exchanges over
+    /// requests in flight.
     pub(crate) further: usize,
 }
 
@@ -96,8 +97,8 @@ impl ApartCommands {
         &mut self.commands[usize::from(number.get()) - 1]
     }
 
-    /// Keeps the blocks of an extent that is over locked until its command ends. Returns false if it
-    /// is the last one.
+    /// Keeps the blocks of a completed extent locked until its command ends. Returns false if it is
+    /// the last extent.
     pub(crate) fn keep_locked(
         &mut self,
         number: NonZeroU16,
@@ -111,7 +112,7 @@ impl ApartCommands {
         })
     }
 
-    /// Ends the extent at `lba` of a command. Returns the command if it was the last one.
+    /// Ends the extent at `lba` of a command. Returns the command if it was the last extent.
     pub(crate) fn end(
         &mut self,
         number: NonZeroU16,

@@ -1,4 +1,4 @@
-//! A command with its data, on its way to the controller and back.
+//! A command with its data, from submission to completion.
 
 use crate::command::BlockRequest;
 use crate::command::extents::ExtentsRequest;
@@ -10,10 +10,10 @@ use reactor::IoSlice;
 use std::num::NonZeroU16;
 use wire::nvme::Command;
 
-/// Which way the data of a command goes.
+/// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// There is none.
+    /// No data.
     None,
     /// From the controller.
     In,
@@ -21,51 +21,54 @@ pub(crate) enum Direction {
     Out,
 }
 
-/// A command with its data, on its way to the controller and back.
+/// A command with its data, from submission to completion.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// The submitter's name for it.
+    /// The submitter's tag.
     pub(crate) tag: u64,
     /// The command or request.
     pub(crate) work: Work,
-    /// Which way the data goes.
+    /// Direction of the data.
     pub(crate) direction: Direction,
-    /// The data: as long as the command asks for, a part of what the submitter gave where the request
-    /// takes several commands; shared while it is being sent.
+    /// The data of this command: part of the submitter's data if the request takes several
+    /// commands. Shared while it is being sent.
     pub(crate) data: Option<IoSlice>,
-    /// The data had other owners when it was submitted, and may have them when it goes back.
+    /// True if the data had other owners when it was submitted; it may then still have them when it
+    /// is returned.
     pub(crate) lent: bool,
     /// Number of time-outs so far.
     pub(crate) timeouts: u8,
-    /// Number of times that it was sent again because the controller asked for that.
+    /// Number of times that it was sent again at the controller's request.
     pub(crate) retries: u8,
     /// It was lost with a connection: its range is locked against newer writes.
     pub(crate) replayed: bool,
-    /// The submitter gave it up, and is told this unless the controller's answer comes first.
+    /// The error with which the submitter gave it up, reported unless the controller's answer comes
+    /// first.
     pub(crate) given_up: Option<BlockError>,
-    /// The submitter was told so, and has its memory: only the controller's answer is missing.
+    /// The error was reported and the submitter has its memory back: only the controller's answer
+    /// is missing.
     pub(crate) detached: bool,
-    /// Time at which it is given up.
+    /// Time at which it is given up; [`Time::NEVER`] for no limit.
     pub(crate) limit: Time,
-    /// `limit` is not the submitter's: it bounds the wait for an older write to its blocks that was
-    /// given up, and does not count any more when that is over.
+    /// `limit` was not set by the submitter: it bounds the wait for an older, given-up write to the
+    /// same blocks, and is lifted when that wait is over.
     pub(crate) held: bool,
 }
 
 /// Content of a command. Its identifier and data pointer are set when it is sent.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Anything, ready to be sent.
+    /// An admin command, ready to be sent.
     Admin(Box<Command>),
-    /// A block request, of which the command is made when it is sent: it is smaller, and the table
-    /// of a deep queue has to stay in the cache.
+    /// A block request. Its command is made when it is sent, because the request is smaller and the
+    /// table of a deep queue must stay in the cache.
     Block(BlockRequest),
-    /// A command over extents; the exchange's data is what its capsule carries.
+    /// A command over extents; the exchange's data is the data in its capsule.
     Extents(Box<ExtentsRequest>),
 }
 
 impl Exchange {
-    /// That moves no data, or moves `data` this way, and was never sent.
+    /// Makes an exchange without data, or with `data` in this direction, that was never sent.
     pub(crate) const fn new(
         tag: u64,
         work: Work,
@@ -88,7 +91,7 @@ impl Exchange {
         }
     }
 
-    /// An admin command.
+    /// Makes an exchange of an admin command.
     pub(crate) fn admin(tag: u64, command: Command, data_in: Option<IoSlice>) -> Self {
         let direction = if data_in.is_some() {
             Direction::In
@@ -132,7 +135,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the NSID, where there is one.
+    /// Returns the NSID, or `None` if the command has none.
     pub(crate) fn nsid(&self) -> Option<u32> {
         match &self.work {
             Work::Block(request) => Some(request.nsid),
@@ -141,7 +144,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the number of the namespace in its channel, where there are blocks.
+    /// Returns the number of the namespace in its channel, or `None` for admin commands.
     #[inline]
     pub(crate) fn namespace(&self) -> Option<u16> {
         match &self.work {
@@ -161,8 +164,8 @@ impl Exchange {
         block.map(BlockRequest::span).into_iter().chain(extents)
     }
 
-    /// Takes the data back from sends. Returns false while one still reads it, unless it had other
-    /// owners to begin with.
+    /// Takes the data back from sends. Returns false while a send still reads it, unless it had
+    /// other owners when it was submitted.
     #[inline]
     pub(crate) fn reclaim(&mut self) -> bool {
         let mut reclaimed = true;
@@ -180,8 +183,8 @@ impl Exchange {
         reclaimed
     }
 
-    /// Returns another slice of the data that R2Ts ask for, and which sends share: from `offset` on,
-    /// `length` bytes.
+    /// Returns another slice of `length` bytes from `offset` of the data requested by R2Ts, which
+    /// sends share.
     pub(crate) fn duplicate(&self, offset: u32, length: u32) -> Option<IoSlice> {
         match &self.work {
             Work::Extents(request) => request.duplicate(offset, length as usize),
@@ -201,15 +204,15 @@ impl Exchange {
         }
     }
 
-    /// Returns the number of the command of which it is an extent that leaves alone, and the extent's
-    /// first block.
+    /// If it is an extent sent as a separate command: returns the number of the command over
+    /// extents, and the extent's first block.
     pub(crate) fn extent(&self) -> Option<(NonZeroU16, Lba)> {
         let request = self.request()?;
         let number = request.extent_of?;
         Some((number, Lba(request.span().start)))
     }
 
-    /// Makes the command another one of its block request, with the data of that part.
+    /// Changes to another command of the same block request, with the data of that part.
     pub(crate) fn change_part(&mut self, change: impl FnOnce(&mut BlockRequest)) {
         let Work::Block(request) = &mut self.work else {
             return;
@@ -231,21 +234,21 @@ impl Exchange {
         self.data = Some(data);
     }
 
-    /// Takes the submitter's data out: that of the whole request, of whichever part the command is.
+    /// Takes the submitter's data out: that of the whole request, whichever part the command is.
     pub(crate) fn take_data(&mut self) -> Option<IoSlice> {
         self.change_part(BlockRequest::restart);
         let private = self.request().is_some_and(|request| request.private_data);
         self.data.take().filter(|_| !private)
     }
 
-    /// Returns true if its success means that all its data was moved: Deallocate only advises, and
-    /// a controller need not look at its range.
+    /// Returns true if its success requires that all its data was moved. Deallocate is only a hint,
+    /// so a controller need not read its range.
     pub(crate) fn needs_data(&self) -> bool {
         let request = self.request();
         request.is_none_or(|request| request.operation != Operation::Deallocate)
     }
 
-    /// Bytes of data, without the table of a command over extents.
+    /// Returns the bytes of data, without the table of a command over extents.
     pub(crate) fn data_bytes(&self) -> usize {
         if let Work::Extents(request) = &self.work {
             return request.data_bytes();

@@ -1,7 +1,7 @@
-//! A command over several extents, on its way to a controller that announced that it takes them.
+//! A command over several extents, for a controller that supports it.
 //!
-//! Its capsule carries a buffer of the command's own: the table and, before it, the data of a write
-//! that is small enough to be copied there. Any other data stays where the submitter has it.
+//! Its capsule carries a buffer owned by the command: the data of a write that is small enough to
+//! be copied, followed by the table. Other data stays in the submitter's memory.
 
 use crate::info::Parameters;
 use crate::limits::EXTENTS_MAX;
@@ -10,22 +10,22 @@ use block::{BlockError, Extent, Extents, Operation};
 use reactor::{BufferPool, IoSlice};
 use wire::nvme::{Command, Completion, ExtentEntry, ExtentsCommand, IoOpcode, done_extents};
 
-/// A command over extents, and where its data is.
+/// A command over extents, and the location of its data.
 #[derive(Debug)]
 pub(crate) struct ExtentsRequest {
     pub(crate) nsid: u32,
     /// The namespace's number in its channel.
     pub(crate) namespace: u16,
-    /// The command, which comes back with its completion.
+    /// The command, which is returned with its completion.
     pub(crate) command: Extents,
-    /// The data of a write is in the capsule, too.
+    /// The capsule carries the data of a write too.
     pub(crate) inside: bool,
-    /// The controller is asked for the outcome of each extent.
+    /// The controller reports the outcome of each extent.
     outcomes: bool,
-    /// Extents of a command that failed which were done all the same, a bit each.
+    /// Bit mask of the extents of a failed command that were done.
     pub(crate) done: u64,
     block_bytes: u32,
-    /// Extents of which the data had other owners when it was submitted, a bit each.
+    /// Bit mask of the extents whose data had other owners when it was submitted.
     pub(crate) lent: u64,
 }
 
@@ -50,9 +50,9 @@ impl ExtentsRequest {
         }
     }
 
-    /// Takes a command that was checked. Returns the data of its capsule, which has that of a write
-    /// where it and a buffer are large enough; hands the command back while there is no buffer for
-    /// the table.
+    /// Starts a command that was checked. Returns the data of its capsule, which includes the data
+    /// of a write if it and a buffer are large enough. Returns the command while there is no buffer
+    /// for the table.
     pub(crate) fn begin(
         &mut self,
         command: Extents,
@@ -66,7 +66,7 @@ impl ExtentsRequest {
         let data = usize::try_from(data).expect("at most a transfer");
         let fits = table + data <= parameters.in_capsule_bytes as usize;
         let inside = fits && command.operation.is_write();
-        // A driver may have no buffers of that size, which waiting does not change.
+        // A driver may have no buffers of that size, so waiting would not help.
         let whole = inside.then(|| buffers.take(data + table)).flatten();
         let inside = whole.is_some();
         let start = if inside { data } else { 0 };
@@ -92,7 +92,7 @@ impl ExtentsRequest {
         Ok(IoSlice::from_buffer(buffer, start + table))
     }
 
-    /// Takes a command that was checked, of which each extent leaves alone.
+    /// Starts a command that was checked and is sent as one command per extent.
     pub(crate) fn keep(
         &mut self,
         mut command: Extents,
@@ -114,7 +114,7 @@ impl ExtentsRequest {
         };
     }
 
-    /// Bytes of data of all extents.
+    /// Returns the bytes of data of all extents.
     pub(crate) fn data_bytes(&self) -> usize {
         let data = self.command.extents.iter();
         let data = data.filter_map(|extent| extent.data.as_ref());
@@ -151,7 +151,7 @@ impl ExtentsRequest {
         })
     }
 
-    /// Returns true if a controller with these parameters takes the command.
+    /// Returns true if a controller with these parameters supports the command.
     pub(crate) fn is_taken_by(&self, parameters: &Parameters, capsule_bytes: usize) -> bool {
         let extents = self.command.extents.len();
         parameters.extents.is_some_and(|terms| {
@@ -161,8 +161,8 @@ impl ExtentsRequest {
         }) && capsule_bytes <= parameters.in_capsule_bytes as usize
     }
 
-    /// Notes the extents that were done although the command failed: those that the completion names, of
-    /// a read as far as their data is among the `moved` bytes.
+    /// Records the extents that were done although the command failed: those named in the
+    /// completion; of a read, only those whose data is within the `moved` bytes.
     pub(crate) fn note_done(&mut self, completion: &Completion, moved: u32) {
         if !self.outcomes || completion.status.is_success() {
             return;
@@ -172,7 +172,7 @@ impl ExtentsRequest {
         let is_write = self.command.operation.is_write();
         let each = self.command.extents.iter().map(|extent| {
             end += u64::from(extent.blocks) * u64::from(self.block_bytes);
-            // A write that was not asked for all its data is not done.
+            // A write whose data was not requested as a whole is not done.
             if is_write {
                 all_moved
             } else {
@@ -182,7 +182,7 @@ impl ExtentsRequest {
         self.done = completion.result & done_extents(each);
     }
 
-    /// Returns the result of each extent of a command with this one.
+    /// Returns the result of each extent of a command with this result.
     pub(crate) fn result_of(
         &self,
         index: usize,
@@ -207,7 +207,7 @@ impl ExtentsRequest {
         None
     }
 
-    /// Returns the bytes from `offset` of the data on to the end of their extent.
+    /// Returns the number of bytes from `offset` of the data to the end of the extent.
     pub(crate) fn contiguous(&self, offset: u32) -> u32 {
         let Some((index, at)) = self.at(offset) else {
             return 0;
@@ -216,14 +216,14 @@ impl ExtentsRequest {
         bytes - u32::try_from(at).expect("less than the extent")
     }
 
-    /// Returns another slice of the data, within one extent; `None` where that is not shared.
+    /// Returns another slice of the data, within one extent; `None` if the data is not shared.
     pub(crate) fn duplicate(&self, offset: u32, length: usize) -> Option<IoSlice> {
         let (index, at) = self.at(offset)?;
         let data = self.command.extents[index].data.as_ref()?;
         data.duplicate(at, length)
     }
 
-    /// Copies what arrived from `offset` of the data on.
+    /// Copies received data to `offset` of the data.
     pub(crate) fn copy_in(&mut self, offset: u32, bytes: &[u8]) {
         let (mut offset, mut left) = (offset, bytes);
         while let Some((index, at)) = self.at(offset)
@@ -239,7 +239,7 @@ impl ExtentsRequest {
         }
     }
 
-    /// Takes the command with its data out; its operation and ranges stay.
+    /// Takes the command with its data out; its operation and ranges remain.
     pub(crate) fn detach(&mut self) -> Extents {
         let extents = self.command.extents.iter().map(|extent| Extent {
             data: None,
@@ -260,7 +260,7 @@ impl ExtentsRequest {
         }
     }
 
-    /// Takes the data back from sends. Returns false while one still reads some of it.
+    /// Takes the data back from sends. Returns false while a send still reads some of it.
     pub(crate) fn reclaim(&mut self) -> bool {
         let mut all = true;
         for (index, extent) in self.command.extents.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! A block request as NVMe commands. `[NVMe NVM 1.0 §3.2]`
 //!
-//! What the command table keeps of a request: enough to make its current command, again if need
-//! be, and to move on to the next one where a request takes several.
+//! The command table keeps this part of a request: enough to make its current command, to repeat
+//! it, and to advance to the next command if the request takes several.
 
 pub(crate) mod apart;
 pub(crate) mod exchange;
@@ -27,20 +27,20 @@ pub(crate) struct BlockRequest {
     /// The range of the current command.
     pub(crate) lba: Lba,
     pub(crate) blocks: u32,
-    /// Blocks before it that are done.
+    /// Blocks before the current command that are done.
     pub(crate) blocks_done: u32,
-    /// Blocks beyond it that are still to be done, by further commands.
+    /// Blocks after the current command that further commands must cover.
     pub(crate) blocks_left: u32,
     /// The data belongs to the command, not to the submitter.
     pub(crate) private_data: bool,
-    /// The number in its channel of the command over extents that it is an extent of; `None` for a
-    /// request of its own.
+    /// Number in its channel of the command over extents to which this extent belongs; `None` for
+    /// an ordinary request.
     pub(crate) extent_of: Option<NonZeroU16>,
 }
 
 impl BlockRequest {
-    /// Returns true if the command is all of the request, its data is the submitter's, and its success
-    /// needs no second look.
+    /// Returns true if the command covers the whole request, its data is the submitter's, and its
+    /// success needs no further check.
     #[inline]
     pub(crate) fn is_plain_end(&self) -> bool {
         let is_part = self.blocks_done | self.blocks_left != 0;
@@ -58,18 +58,18 @@ impl BlockRequest {
         )
     }
 
-    /// Returns what a Flush promises: its mark, and the losses that its channel had reported
-    /// before. It has no range, so these take its place.
+    /// Returns the state of a Flush: its mark, and the losses that its channel had reported before.
+    /// Stored in place of the range, which a Flush does not have.
     pub(crate) fn promise(&self) -> (u64, u32) {
         (self.lba.0, self.blocks)
     }
 
-    /// Sets what a Flush promises.
+    /// Sets the state of a Flush.
     pub(crate) fn set_promise(&mut self, mark: u64, reported: u32) {
         (self.lba, self.blocks) = (Lba(mark), reported);
     }
 
-    /// Moves on to the next part of a request that one command cannot cover.
+    /// Advances to the next part of a request that one command cannot cover.
     pub(crate) fn advance(&mut self, geometry: Geometry, parameters: &Parameters) {
         let step = self.fits(geometry, parameters).min(self.blocks_left);
         self.lba = Lba(self.lba.0 + u64::from(self.blocks));
@@ -95,21 +95,21 @@ impl BlockRequest {
         fits.max(1)
     }
 
-    /// Leaves to further commands what the controller does not take in this one.
+    /// Shortens the command to the controller's limits; further commands cover the remainder.
     pub(crate) fn shorten(&mut self, geometry: Geometry, parameters: &Parameters) {
         let over = self.blocks.saturating_sub(self.fits(geometry, parameters));
         self.blocks -= over;
         self.blocks_left += over;
     }
 
-    /// Covers the range of the request again, of which nothing is done.
+    /// Covers the range of the request again from the start, with nothing done.
     pub(crate) fn restart(&mut self) {
         let done = std::mem::take(&mut self.blocks_done);
         self.lba = Lba(self.lba.0 - u64::from(done));
         self.blocks += done + std::mem::take(&mut self.blocks_left);
     }
 
-    /// Returns the blocks of the request, of whichever part the command is.
+    /// Returns the blocks of the request, whichever part the command is.
     pub(crate) fn span(&self) -> Span {
         let mut whole = *self;
         whole.restart();
@@ -120,7 +120,7 @@ impl BlockRequest {
         }
     }
 
-    /// The list of one range that Dataset Management carries as data.
+    /// The one-entry range list that Dataset Management carries as data.
     pub(crate) fn range(&self) -> DatasetRange {
         DatasetRange {
             attributes: 0,

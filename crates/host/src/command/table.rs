@@ -1,9 +1,9 @@
-//! The command table of a queue: commands under way, by command identifier.
+//! The command table of a queue: commands in flight, by command identifier.
 //!
-//! A fixed number of slots. The command identifier on the wire is the slot's number in the low bits
-//! and, above them, how often the slot was used, so that an answer to a command that is long over
-//! matches none. Owned by a [`Qpair`](crate::qpair::Qpair); the I/O path neither searches nor
-//! hashes nor allocates here.
+//! A fixed number of slots. A command identifier has the slot's number in the low bits and, above
+//! them, the number of uses of the slot, so that a late answer to an old command matches none.
+//! Owned by a [`Qpair`](crate::qpair::Qpair). The I/O path neither searches, hashes nor allocates
+//! here.
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +27,13 @@ pub(crate) struct Finished {
 pub(crate) enum Outcome {
     /// The controller answered.
     Answered(Completion),
-    /// We aborted it because it took too long, and the controller answered that it is over.
+    /// The host aborted it because it timed out, and the controller answered it.
     TimedOut,
-    /// The connection ended first: the command may have been executed or not.
+    /// The connection ended first: the command may or may not have been executed.
     Lost,
 }
 
-/// An R2T that we have not fulfilled yet.
+/// An R2T that the host has not fulfilled yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) tag: u16,
@@ -60,12 +60,12 @@ impl Transfers {
         count: 0,
     };
 
-    /// The oldest one.
+    /// Returns the oldest one.
     fn first(&mut self) -> Option<&mut Transfer> {
         self.list[..usize::from(self.count)].first_mut()
     }
 
-    /// False where there are too many.
+    /// Returns false if there are too many.
     fn push(&mut self, transfer: Transfer) -> bool {
         let Some(place) = self.list.get_mut(usize::from(self.count)) else {
             return false;
@@ -83,53 +83,54 @@ impl Transfers {
     }
 }
 
-/// A slot of the table: what every command needs, in two lines of the cache, because the payload of
-/// a deep queue drives the table out of the nearest cache between a command and its answer.
+/// A slot of the table: the fields that every command needs, in two cache lines, because the
+/// payload of a deep queue evicts the table from the nearest cache between a command and its
+/// answer.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Slot {
     state: SlotState,
     generation: u16,
-    /// The free slot after this one, while it is free.
+    /// Next free slot in the free list, while this one is free.
     next_free: u16,
     pub(crate) exchange: Option<Exchange>,
-    /// Bytes of the data, also while the slice is away.
+    /// Bytes of the data, also while the slice is elsewhere.
     pub(crate) data_bytes: u32,
     /// Bytes received so far; the next must continue there.
     pub(crate) received: u32,
-    /// A data digest did not match.
+    /// True if a data digest did not match.
     pub(crate) damaged: bool,
-    /// There are R2Ts that are not fulfilled.
+    /// True if there are R2Ts that are not fulfilled.
     has_transfers: bool,
-    /// Time at which the command has taken too long.
+    /// Time at which the command times out.
     pub(crate) deadline: Time,
     /// Number of times that its time-out may be [put off](CommandTable::excuse), and [`ABORTING`].
     late: u8,
 }
 
-/// We asked the controller to abort the command.
+/// An abort of the command was requested.
 const ABORTING: u8 = 1 << 7;
 
 const _: () = assert!(size_of::<Slot>() == 128, "two lines of the cache");
 
 impl Slot {
-    /// Returns true if we asked the controller to abort it.
+    /// Returns true if an abort was requested.
     pub(crate) const fn is_aborting(&self) -> bool {
         self.late & ABORTING != 0
     }
 
-    /// We ask the controller to abort it; the Abort has a time-out of its own.
+    /// Marks the command as being aborted; the Abort has its own time-out.
     pub(crate) const fn abort(&mut self) {
         self.late = ABORTING | 1;
     }
 
-    /// Its request waits for the answer no longer; the command has a new time-out.
+    /// Marks that the request no longer waits for the answer; the command gets a new time-out.
     pub(crate) const fn detach(&mut self, deadline: Time) {
         self.late = 1;
         self.deadline = deadline;
     }
 
-    /// The controller has asked for data, which leaves only now: the answer comes after that.
+    /// Notes that requested data is sent only now, so the answer comes after that.
     pub(crate) const fn progress(&mut self) {
         self.late = self.late & ABORTING | 2;
     }
@@ -164,7 +165,7 @@ impl Slot {
         self.state = next;
     }
 
-    /// Returns true if R2Ts of it are not fulfilled.
+    /// Returns true if it has R2Ts that are not fulfilled.
     pub(crate) fn has_transfers(&self) -> bool {
         self.has_transfers
     }
@@ -176,20 +177,20 @@ pub(crate) struct CommandTable {
     slots: Vec<Slot>,
     /// The R2Ts of each slot.
     transfers: Vec<Transfers>,
-    /// The answer of each slot that is `Answered`.
+    /// The answer of each slot in state `Answered`.
     answers: Vec<Completion>,
-    /// Mark of the last send that carries data of each slot's command, as the connection's sends
-    /// are counted; 0 where none does. Only of commands of which data goes out.
+    /// Mark of the last send that carries data of each slot's command, by the connection's count of
+    /// sends; 0 if none does. Only for commands that send data.
     marks: Vec<u64>,
-    /// The slot that becomes occupied next: the one that became free last. The others follow it.
+    /// Head of the free list: the slot that became free last, which is occupied next.
     first_free: u16,
-    /// Number of slots that are occupied.
+    /// Number of occupied slots.
     occupied: usize,
-    /// Bits of a command identifier that are the slot's number.
+    /// Number of low bits of a command identifier that are the slot's number.
     index_bits: u32,
     /// Slots of finished commands, in order, for the owner to take.
     finished: ShortQueue<(u16, Outcome)>,
-    /// Commands under way that may take as long as they will.
+    /// Commands in flight without a time-out.
     patient: usize,
 }
 
@@ -218,7 +219,7 @@ impl CommandTable {
         self.slots.len()
     }
 
-    /// Returns the number of commands that are outstanding, or over but not taken yet.
+    /// Returns the number of commands that are outstanding, or finished but not taken yet.
     pub(crate) fn len(&self) -> usize {
         self.occupied
     }
@@ -231,7 +232,7 @@ impl CommandTable {
     /// Puts a command into a free slot.
     ///
     /// # Panics
-    /// If there is none: the caller asked.
+    /// If there is no free slot: the caller must check.
     #[inline]
     pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> u16 {
         assert!(self.len() < self.depth(), "the caller asked for room");
@@ -255,17 +256,17 @@ impl CommandTable {
         index
     }
 
-    /// The identifier of the command in a slot.
+    /// Returns the identifier of the command in a slot.
     pub(crate) fn cid(&self, index: u16) -> u16 {
         let slot = &self.slots[usize::from(index)];
         if mutation::active(Mutation::CommandIdReused) && index == 1 {
             return self.cid(0);
         }
-        // With sixteen bits of number there is no room for a generation.
+        // With a slot number of 16 bits there is no room for a generation.
         index | slot.generation.checked_shl(self.index_bits).unwrap_or(0)
     }
 
-    /// The slot of the outstanding command with this identifier.
+    /// Returns the slot of the outstanding command with this identifier.
     pub(crate) fn find(&self, cid: u16) -> Option<u16> {
         let index = cid & !u16::MAX.checked_shl(self.index_bits).unwrap_or(0);
         let slot = self.slots.get(usize::from(index))?;
@@ -283,8 +284,8 @@ impl CommandTable {
         &mut self.slots[usize::from(index)]
     }
 
-    /// Asks for the slot that an identifier names, which is looked at soon: only a hint, so the
-    /// identifier may be anything.
+    /// Prefetches the slot of an identifier that is needed soon. Only a hint, so the identifier may
+    /// be invalid.
     #[inline]
     pub(crate) fn prefetch(&self, cid: u16) {
         let index = cid & !u16::MAX.checked_shl(self.index_bits).unwrap_or(0);
@@ -293,7 +294,7 @@ impl CommandTable {
         }
     }
 
-    /// The oldest R2T of a slot that is not fulfilled.
+    /// Returns the oldest R2T of a slot that is not fulfilled.
     pub(crate) fn transfer(&mut self, index: u16) -> Option<&mut Transfer> {
         if !self.slots[usize::from(index)].has_transfers {
             return None;
@@ -301,7 +302,7 @@ impl CommandTable {
         self.transfers[usize::from(index)].first()
     }
 
-    /// Takes note of an R2T; false where there are too many.
+    /// Stores an R2T; false if there are too many.
     pub(crate) fn push_transfer(&mut self, index: u16, transfer: Transfer) -> bool {
         let slot = &mut self.slots[usize::from(index)];
         let transfers = &mut self.transfers[usize::from(index)];
@@ -312,7 +313,7 @@ impl CommandTable {
         transfers.push(transfer)
     }
 
-    /// The oldest R2T of a slot is fulfilled.
+    /// Removes the oldest R2T of a slot, which is fulfilled.
     pub(crate) fn pop_transfer(&mut self, index: u16) {
         let transfers = &mut self.transfers[usize::from(index)];
         transfers.pop();
@@ -325,7 +326,7 @@ impl CommandTable {
         self.marks[usize::from(index)] = mark;
     }
 
-    /// Mark of the last send that carries data of the command; 0 where none does.
+    /// Returns the mark of the last send that carries data of the command; 0 if none does.
     #[inline]
     pub(crate) fn mark(&self, index: u16) -> u64 {
         let index = usize::from(index);
@@ -334,14 +335,15 @@ impl CommandTable {
         if sends { self.marks[index] } else { 0 }
     }
 
-    /// The answer of a command that was answered while a send still read its data.
+    /// Returns the answer of a command that was answered while a send still read its data.
     pub(crate) fn early_answer(&self, index: u16) -> Option<Completion> {
         let index = usize::from(index);
         (self.slots[index].state == SlotState::Answered).then(|| self.answers[index])
     }
 
-    /// Ends a command with the controller's answer. While a send still reads its data (`is_carried`,
-    /// or the data is shared) it only becomes `Answered`. Returns true if it is over.
+    /// Ends a command with the controller's answer. While a send still reads its data
+    /// (`is_carried`, or the data is shared) it only becomes `Answered`. Returns true if it is
+    /// finished.
     pub(crate) fn answer(&mut self, index: u16, completion: Completion, is_carried: bool) -> bool {
         let slot = &mut self.slots[usize::from(index)];
         let exchange = slot
@@ -379,16 +381,16 @@ impl CommandTable {
         self.finished.push_back((index, outcome));
     }
 
-    /// The oldest finished command, which leaves the table.
+    /// Takes the oldest finished command out of the table.
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
         let (index, outcome) = self.finished.pop_front()?;
         let exchange = self.vacate(index);
         Some(Finished { exchange, outcome })
     }
 
-    /// Takes the oldest finished command out of the table if it was a block request's only or last
-    /// command and was done: its tag and data, and in which of its channel's namespaces it wrote
-    /// what a cache may have, which is all that is left to be said about it.
+    /// Takes the oldest finished command out of the table if it was the only or last command of a
+    /// block request and succeeded. Returns its tag and data, and the number in the channel of the
+    /// namespace in which it wrote possibly cached data.
     #[inline]
     pub(crate) fn take_done(&mut self) -> Option<(u64, Option<IoSlice>, Option<u16>)> {
         let &(index, Outcome::Answered(completion)) = self.finished.front()? else {
@@ -409,8 +411,8 @@ impl CommandTable {
         Some((tag, data, cached))
     }
 
-    /// Takes the newest finished command out of the table if it is an admin command with this tag:
-    /// requests have any tag that their submitters like.
+    /// Takes the newest finished command out of the table if it is an admin command with this tag.
+    /// Submitters choose the tags of requests freely, so these never match.
     pub(crate) fn take_newest(&mut self, tag: u64) -> Option<Exchange> {
         let &(index, _) = self.finished.back()?;
         let exchange = self.slots[usize::from(index)].exchange.as_ref()?;
@@ -421,7 +423,7 @@ impl CommandTable {
         Some(self.vacate(index))
     }
 
-    /// The first slot from `start` on of which the command is not answered, and is one of `which`.
+    /// Returns the first slot from `start` on whose command is not answered and matches `which`.
     pub(crate) fn unanswered(
         &self,
         start: u16,
@@ -436,7 +438,7 @@ impl CommandTable {
         })
     }
 
-    /// Takes a command out that was not sent.
+    /// Removes a command that was not sent.
     pub(crate) fn withdraw(&mut self, index: u16) -> Exchange {
         self.release(index, Outcome::Lost);
         self.finished.pop_back();
@@ -449,7 +451,7 @@ impl CommandTable {
         exchange.expect("a finished command keeps its slot until it is taken")
     }
 
-    /// Makes a slot free: the next command gets it, which the cache still has.
+    /// Frees a slot. The next command reuses it, because it is still in the cache.
     #[inline]
     fn free(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
@@ -458,7 +460,7 @@ impl CommandTable {
         self.occupied -= 1;
     }
 
-    /// Ends every command as lost; no send and no receive holds their data any more.
+    /// Ends every command as lost; no send or receive holds its data any more.
     pub(crate) fn lose_all(&mut self) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
@@ -476,10 +478,11 @@ impl CommandTable {
         assert!(self.patient == 0, "no command is under way any more");
     }
 
-    /// The core took no answers from `since` until `now`: gives commands that became
-    /// [`overdue`](Self::overdue) meanwhile as much more time, but none until after `latest`. Each has
-    /// that once, and once more after an R2T: what was answered by now is found by the next look,
-    /// however long that takes. `again`: that is not so, and nothing is counted.
+    /// Handles an absence of the core, which took no answers from `since` until `now`: commands
+    /// that became [`overdue`](Self::overdue) meanwhile get that much more time, at most until
+    /// `latest`. Each command gets this once, and once more after an R2T, because the next pass
+    /// finds every answer that had arrived by now. `again`: some of these answers are still unread,
+    /// so the extension is not counted.
     pub(crate) fn excuse(&mut self, since: Time, now: Time, latest: Time, again: bool) {
         let away = now.since(since);
         let late = |slot: &&mut Slot| {
@@ -493,7 +496,7 @@ impl CommandTable {
         }
     }
 
-    /// The first command from `start` on that has taken too long: its slot.
+    /// Returns the slot of the first command from `start` on that has timed out.
     pub(crate) fn overdue(&self, start: u16, now: Time) -> Option<u16> {
         let late = self.slots[usize::from(start)..]
             .iter()
@@ -515,15 +518,15 @@ base::states! {
     ///                    └────────────────────────────────────────┘
     /// ```
     pub(crate) enum SlotState {
-        /// There is none.
+        /// The slot is free.
         Free = "free",
         /// It waits for room in a send.
         Queued = "queued",
-        /// It is with the controller, or in a send.
+        /// It was sent, or is in a send.
         Outstanding = "outstanding",
         /// It was answered while a send still read its data; the table keeps the answer.
         Answered = "answered",
-        /// It is over, and its owner has not taken it yet.
+        /// It is finished, and its owner has not taken it yet.
         Finished = "finished",
     }
 }

@@ -11,20 +11,20 @@ use reactor::Context;
 use wire::nvme::Status;
 use wire::nvme::vendor::EndController;
 
-/// The first number of fences that are of no association of this process. Tags have room for it.
+/// First fence number that belongs to no association of this process. Fits into a tag.
 const INHERITED: u64 = 1 << 48;
 
 /// Name of the command that confirms the end of a lost association.
 const END_CONTROLLER: &str = "End Controller (writes of a lost connection may still be in progress \
     in the target)";
 
-/// Name of the event that takes its place at controllers without that command.
+/// Name of the event that replaces it with controllers that do not support that command.
 const KEEP_ALIVE_EXPIRY: &str = "expiry of a lost controller's keep-alive timer (its writes may \
     still be in progress in the target)";
 
 impl Controller {
-    /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
-    /// lost with them waits for that (docs/design/decisions/0004-replay.md).
+    /// Requests the end of the lost associations and continues meanwhile: only requests that were
+    /// lost with them wait (docs/design/decisions/0004-replay.md).
     pub(super) fn fence(&mut self, cx: &mut Context<'_>) {
         self.setup.step = SetupStep::Fence;
         self.fences.meet(&self.setup.parameters, cx.now);
@@ -35,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// Sends each End Controller that is due. Returns false where the association was lost by that.
+    /// Sends each End Controller that is due. Returns false if the association was lost by that.
     pub(super) fn ask_for_ends(&mut self, cx: &mut Context<'_>) -> bool {
         while let Some(fence) = self.fences.take_due(cx.now) {
             let end = EndController {
@@ -47,7 +47,7 @@ impl Controller {
                 self.lose(None, cx);
                 return false;
             }
-            // However long the target's device takes.
+            // No time-out: the target's device may take any time.
             self.qpair.start_until(exchange, Time::NEVER);
         }
         true
@@ -59,14 +59,15 @@ impl Controller {
         }
     }
 
-    /// An End Controller was answered.
+    /// Handles the answer to an End Controller.
     pub(super) fn fence_answered(&mut self, generation: u64, status: Status, cx: &mut Context<'_>) {
-        // Our identifier, and not our controller: it was given out anew after ours had ended.
+        // Our identifier, but not our controller: it was assigned anew after ours had ended.
         let of_others = status.type_and_code() == Status::INVALID_FIELD.type_and_code();
         if !status.is_success() && !of_others {
             let what = "End Controller";
             let error = ConnectionError::Refused { what, status };
-            // The answer may have come with the end of its association, which asks no more.
+            // The answer may have come with the end of its association, which sends no more
+            // requests.
             let is_up = matches!(
                 self.state(),
                 ControllerState::SettingUp | ControllerState::Live
@@ -87,7 +88,7 @@ impl Controller {
         }
     }
 
-    /// Lowers the fences of associations that must have ended by themselves, where this controller
+    /// Lowers the fences of associations that must have ended by themselves, if this controller
     /// cannot end them.
     pub(super) fn look_for_expired_fences(&mut self, cx: &mut Context<'_>) {
         if self.fences.expire(cx.now) {
@@ -95,7 +96,7 @@ impl Controller {
         }
     }
 
-    /// The live association is lost: what of it may still take effect is behind a fence.
+    /// Raises a fence for the lost association: its commands may still take effect.
     pub(super) fn raise_fence(&mut self, now: Time) {
         if self.options().is_discovery() {
             return;
@@ -113,7 +114,7 @@ impl Controller {
         }
     }
 
-    /// Returns the name of what fences wait for.
+    /// Returns the name of the event for which the fences wait.
     pub(super) fn fence_awaits(&self) -> &'static str {
         if self.fences.any_expires() {
             KEEP_ALIVE_EXPIRY
@@ -122,7 +123,7 @@ impl Controller {
         }
     }
 
-    /// Writes wait no longer for their fence than a loss may last.
+    /// Marks overdue fences: writes wait for a fence no longer than the loss timeout.
     pub(super) fn look_for_overdue_fences(&mut self, now: Time) {
         let Some(limit) = self.options().loss_timeout else {
             return;
@@ -138,7 +139,8 @@ impl Controller {
         }
     }
 
-    /// Returns the time at which a fence is overdue or lowered, or the controller is asked for that.
+    /// Returns the next time at which a fence becomes overdue, is lowered, or End Controller is
+    /// sent.
     pub(super) fn next_fence(&self) -> Time {
         let limit = self.options().loss_timeout;
         let overdue = limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit));

@@ -1,5 +1,5 @@
-//! Questions that take several admin commands: which namespaces there are, and what the discovery
-//! log says. Pure: each says what to ask next and is told the answer.
+//! Inquiries that take several admin commands: the scan of the namespaces, and the discovery log.
+//! Pure state machines: each returns its next command and takes the answer.
 
 pub(super) use crate::discovery::Progress;
 use crate::discovery::log::LogScan;
@@ -15,7 +15,7 @@ use wire::nvme::{
     AdminCommand, GetLogPage, Identify, IdentifyController, IdentifyNamespace, Status,
 };
 
-/// A question that takes several admin commands.
+/// An inquiry that takes several admin commands.
 #[derive(Debug)]
 pub(super) enum Inquiry {
     Namespaces(NamespaceScan),
@@ -23,7 +23,7 @@ pub(super) enum Inquiry {
 }
 
 impl Inquiry {
-    /// The next command, and how many bytes it returns.
+    /// Returns the next command, and the bytes that it returns.
     pub(super) fn command(&self) -> (AdminCommand, usize) {
         match self {
             Self::Namespaces(scan) => scan.command(),
@@ -31,7 +31,7 @@ impl Inquiry {
         }
     }
 
-    /// Returns true if the next command is about one namespace alone.
+    /// Returns true if the next command concerns one namespace only.
     pub(super) fn is_of_one_namespace(&self) -> bool {
         matches!(self, Self::Namespaces(scan) if scan.is_of_one())
     }
@@ -49,13 +49,13 @@ impl Inquiry {
 enum ScanStage {
     /// The log of changed namespaces: reading it lets the controller report the next change.
     Changed,
-    /// The controller: its write caches may have another life now.
+    /// Identify Controller: the life of its write caches may have changed.
     Controller,
     /// Active namespaces above this one.
     List { above: u32 },
-    /// One namespace.
+    /// Identify of one namespace.
     Namespace(u32),
-    /// Its identifiers.
+    /// Its namespace identification descriptors.
     Descriptors(u32),
 }
 
@@ -66,16 +66,16 @@ pub(super) struct NamespaceScan {
     todo: VecDeque<u32>,
     pub(super) found: Vec<NamespaceInfo>,
     pub(super) unusable: BTreeMap<u32, &'static str>,
-    /// Namespaces that the controller could not identify now: nothing is known of them.
+    /// Namespaces that the controller could not identify now.
     pub(super) unknown: BTreeSet<u32>,
-    /// The namespaces that are identified, where it is not all of them.
+    /// The namespaces to identify; `None` for all.
     pub(super) only: Option<BTreeSet<u32>>,
-    /// The life of the controller's write caches, where it was asked for.
+    /// The life of the controller's write caches, if it was read.
     pub(super) cache_life: Option<u64>,
 }
 
 impl NamespaceScan {
-    /// The scan; `changed` where the controller has reported a change.
+    /// Creates the scan; `changed` if the controller has reported a change.
     pub(super) fn new(changed: bool) -> Self {
         Self {
             stage: if changed {
@@ -92,8 +92,8 @@ impl NamespaceScan {
         }
     }
 
-    /// The scan of these namespaces alone, which the controller could not identify before; `None`
-    /// without any.
+    /// Creates a scan of only these namespaces, which the controller could not identify before;
+    /// `None` if there are none.
     pub(super) fn of(namespaces: impl Iterator<Item = u32>) -> Option<Self> {
         let only: BTreeSet<u32> = namespaces.collect();
         let mut todo: VecDeque<u32> = only.iter().copied().collect();
@@ -105,7 +105,7 @@ impl NamespaceScan {
         })
     }
 
-    /// Returns true if the next command is about one namespace alone.
+    /// Returns true if the next command concerns one namespace only.
     const fn is_of_one(&self) -> bool {
         matches!(
             self.stage,
@@ -137,7 +137,7 @@ impl NamespaceScan {
             return Progress::Failed("its Identify data has fewer than 4096 bytes");
         };
         match self.stage {
-            // Which ones changed does not matter: all are looked at.
+            // All namespaces are identified, whichever of them changed.
             ScanStage::Changed => self.stage = ScanStage::Controller,
             ScanStage::Controller => {
                 let identify = IdentifyController::parse_prefix(data);
@@ -153,7 +153,7 @@ impl NamespaceScan {
             }
             ScanStage::Namespace(nsid) => {
                 if !status.is_success() {
-                    // It went away between the list and the question, or cannot be identified now.
+                    // It was removed after the list was read, or cannot be identified now.
                     if !is_absence(status) {
                         self.unknown.insert(nsid);
                     }
@@ -175,11 +175,11 @@ impl NamespaceScan {
                         describe(info, data);
                     }
                 } else if !is_absence(status) {
-                    // Without its identifiers, it is not known which volume it is.
+                    // Without its identifiers, its volume is unknown.
                     self.found.pop_if(|info| info.nsid == nsid);
                     self.unknown.insert(nsid);
                 }
-                // A controller of an old version does not know the descriptors.
+                // A controller of an older version does not support the descriptors.
                 return self.next();
             }
         }
@@ -218,8 +218,8 @@ impl NamespaceScan {
     }
 }
 
-/// Returns true if a status of Identify says that there is no such namespace, or no such data. Any
-/// other error says nothing about that.
+/// Returns true if a status of Identify means that there is no such namespace, or no such data. Any
+/// other error leaves that open.
 fn is_absence(status: Status) -> bool {
     let absent = [Status::INVALID_NAMESPACE, Status::INVALID_FIELD];
     let absent = absent.map(Status::type_and_code);
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(scan.answer(ok, &ids), Progress::Continue);
         // 64 KiB blocks.
         assert_eq!(scan.answer(ok, &namespace(16)), Progress::Continue);
-        // Gone meanwhile.
+        // Removed meanwhile.
         let gone = Status::INVALID_NAMESPACE.with_dnr();
         assert_eq!(scan.answer(gone, &namespace(9)), Progress::Finished);
         assert_eq!(scan.found.len(), 1);

@@ -1,10 +1,10 @@
-//! The controller as a host sees it: the admin queue, and with it the association.
+//! The controller from the host's side: the admin queue and the association.
 //!
-//! Owns the admin connection: it sets the controller up, sends Keep Alive, handles events, aborts late
-//! commands, and reconnects after a loss. It runs on any core and driver: its owner passes completions
-//! on, and calls [`Controller::tick`] each turn. Channels follow it through the [`Association`].
-//! Invariant: a new association is never announced while a connection of the old one may still carry a
-//! command.
+//! Owns the admin connection: it sets the controller up, sends Keep Alive, handles events, aborts
+//! late commands, and reconnects after a loss. It runs on any core and driver: its owner passes
+//! completions on, and calls [`Controller::tick`] each turn. Channels follow it through the
+//! [`Association`]. Invariant: a new association is never announced while a connection of the old
+//! one may still carry a command.
 
 mod fencing;
 mod inquiry;
@@ -47,15 +47,16 @@ enum Purpose {
     Abort = 3,
     Inquiry = 4,
     ShutDown = 5,
-    /// End Controller. The tag's upper bits have the association.
+    /// End Controller. The upper bits of the tag are the association.
     Fence = 6,
 }
 
-/// Bits of a tag that name the purpose.
+/// Number of tag bits that name the purpose.
 const PURPOSE_BITS: u32 = 8;
 
-/// Time that the channels' connections may take to close before the next association is made anyway.
-/// A channel whose core does not run cannot close them; it does so before it sends anything again.
+/// Time that the channels' connections may take to close before the next association is made
+/// regardless. A channel whose core does not run cannot close them; it does so before it sends
+/// anything again.
 const CHANNELS_CLOSE_TIME: Nanos = Nanos::from_secs(1);
 
 /// One controller of a remote subsystem, from the host's side.
@@ -68,7 +69,7 @@ pub struct Controller {
     state: StateMachine<ControllerState, { ControllerState::COUNT }>,
     setup: Setup,
     inquiry: Option<Inquiry>,
-    /// Namespaces or the discovery log changed while they were being read.
+    /// Namespaces or the discovery log changed while they were being read: they are read again.
     ask_again: bool,
     backoff: Backoff,
     generation: u64,
@@ -90,8 +91,8 @@ pub struct Controller {
     identify_at: Time,
     /// Time at which [`tick`](Self::tick) had to run at the latest, while a limit runs.
     due: Time,
-    /// Memory for the answers to admin commands: requests may hold every buffer of the core until
-    /// there is a new association.
+    /// Memory for the answers to admin commands, because requests may hold every buffer of the core
+    /// until there is a new association.
     buffers: BufferPool,
 }
 
@@ -99,7 +100,7 @@ impl Controller {
     /// A controller that starts to connect at its first [`tick`](Self::tick), on `driver`.
     ///
     /// # Panics
-    /// Where the process has no address space left for 16 KiB.
+    /// If no address space is left for 16 KiB.
     #[must_use]
     pub fn new(association: Arc<Association>, driver: &mut dyn Driver) -> Self {
         let options = association.options();
@@ -150,13 +151,13 @@ impl Controller {
         Association::new(options)
     }
 
-    /// The state that it shares with its channels.
+    /// The state that the controller shares with its channels.
     #[must_use]
     pub fn association(&self) -> &Arc<Association> {
         &self.association
     }
 
-    /// The state now.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> ControllerState {
         self.state.get()
@@ -173,7 +174,7 @@ impl Controller {
         op_namespace == self.op_namespace.id()
     }
 
-    /// Returns true if the driver has no operation of it any more.
+    /// Returns true if the driver has no operation of the controller any more.
     #[must_use]
     pub fn closed(&self) -> bool {
         self.state() == ControllerState::Closed
@@ -183,13 +184,13 @@ impl Controller {
         self.association.options()
     }
 
-    /// An operation of the controller has completed.
+    /// Handles a completed operation of the controller.
     pub fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         self.qpair.apply(completion, cx);
         self.proceed(cx);
     }
 
-    /// Follows the admin queue: its state first, then what was answered on it.
+    /// Follows the admin queue: first its state, then the answers.
     fn proceed(&mut self, cx: &mut Context<'_>) {
         if self.state() == ControllerState::Connecting && self.qpair.is_live() {
             self.begin_setup(cx);
@@ -272,8 +273,8 @@ impl Controller {
         };
     }
 
-    /// Excludes time in which the process or the machine was stopped from the loss timeout: no attempt was
-    /// made in it. At least one connect timeout is left for an attempt now.
+    /// Excludes time in which the process or the machine was stopped from the loss timeout: no
+    /// attempt was made in it. At least one connect timeout is left for an attempt now.
     fn make_up_for_absence(&mut self, now: Time) {
         if !was_away(self.due, now) {
             return;
@@ -298,7 +299,7 @@ impl Controller {
             ControllerState::Live => self.keep_alive_at.min(self.identify_at),
             ControllerState::SettingUp => self.deadline.min(self.keep_alive_at),
             ControllerState::Closed => return Time::NEVER,
-            // Its own connection ends first, which wakes it.
+            // Its own connection ends first, and that wakes it.
             ControllerState::Draining if !self.qpair.is_closed() => Time::NEVER,
             _ => self.deadline,
         };
@@ -330,7 +331,7 @@ impl Controller {
             sq_size: ADMIN_DEPTH,
             keep_alive_ms: options.kato_ms(),
             data: Box::new(data),
-            // Nothing that we send on the admin queue carries data.
+            // No command on the admin queue carries in-capsule data.
             in_capsule_bytes: 0,
             priority: 0,
         };
@@ -374,7 +375,7 @@ impl Controller {
         self.lose(Some(error), cx);
     }
 
-    /// Returns the name of the awaited answer while an association is made.
+    /// Returns the name of the awaited answer while an association is being made.
     fn awaited(&self) -> &'static str {
         match self.state() {
             ControllerState::Connecting => "Connect",
@@ -394,8 +395,8 @@ impl Controller {
         self.limit = Time::NEVER;
     }
 
-    /// Sends an admin command. There is no slot for it only where the connection is ending, and with
-    /// it the association.
+    /// Sends an admin command. There is no free slot only if the connection, and with it the
+    /// association, is ending.
     fn ask(
         &mut self,
         purpose: Purpose,
@@ -451,13 +452,14 @@ impl Controller {
             generation: self.generation,
             phase: Phase::Live,
         });
-        // Without a slot for it the association is lost again, which only a live one can be.
+        // Without a free slot the association is lost again, which requires the live state.
         if self.events {
             self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
         }
     }
 
-    /// Runs the timers of a live association, sends aborts, and follows a loss that a channel noticed.
+    /// Runs the timers of a live association, sends aborts, and follows a loss that a channel
+    /// noticed.
     fn keep(&mut self, cx: &mut Context<'_>) {
         if self.association.phase() == Phase::Recovering {
             return self.lose(None, cx);
@@ -509,7 +511,7 @@ impl Controller {
         self.lost_at.get_or_insert(cx.now);
         self.inquiry = None;
         self.identify_at = Time::NEVER;
-        // The next association decides how those that are left end.
+        // The next association decides how the remaining fences end.
         self.fences.part();
         self.qpair.close(cx);
         self.enter(ControllerState::Draining, cx.now + CHANNELS_CLOSE_TIME);
@@ -536,7 +538,7 @@ impl Controller {
         let has_further = self.association.has_further_address();
         let hopeless = match self.association.phase() {
             Phase::Gone => true,
-            // A first attempt that fails is the caller's to judge.
+            // The caller decides about a first attempt that fails.
             Phase::Connecting => !(self.options().persistent || has_further) || refused,
             _ => {
                 let limit = self.options().final_loss();
@@ -560,7 +562,7 @@ impl Controller {
         self.be_gone();
     }
 
-    /// Ends for good: there will be no further association.
+    /// Ends the association for good: there will be no further one.
     fn be_gone(&self) {
         self.association.set_epoch(Epoch {
             generation: self.generation,
@@ -572,7 +574,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // It runs no more, and threads may still wait for an association.
+        // The controller no longer runs, and threads may still wait for an association.
         if self.state() != ControllerState::Closed {
             self.be_gone();
         }
@@ -613,7 +615,7 @@ impl Controller {
             return;
         }
         if self.keep_alive_out {
-            // The next one leaves when this one is answered.
+            // The next one is sent when this one is answered.
             self.keep_alive_at = Time::NEVER;
             return;
         }
@@ -650,7 +652,7 @@ impl Controller {
             generation: self.generation,
             phase: Phase::Gone,
         });
-        // A controller that shuts down gets no other command.
+        // A controller that shuts down receives no other command.
         self.fences.part();
         self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
         self.limit = cx.now + SHUTDOWN_TIME;
@@ -665,7 +667,7 @@ impl Controller {
         if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
             self.setup.shutdown_asked = true;
             self.deadline = Time::NEVER;
-            // CSS stays as it was set: only a reset may change it.
+            // CSS keeps its value: only a reset may change it.
             let command_sets = self
                 .setup
                 .capabilities
@@ -692,7 +694,7 @@ impl Controller {
             return;
         }
         let status = wire::fabrics::property::ControllerStatus(completion.dword0());
-        // The answer to the Property Set has no value, so it never looks complete.
+        // The answer to Property Set has no value, so it never appears complete.
         if !completion.status.is_success() || status.shutdown() == 0b10 {
             return self.lose(None, cx);
         }
@@ -724,11 +726,11 @@ base::states! {
         Live = "live",
         /// The association is lost; connections of it are being closed.
         Draining = "draining",
-        /// The next attempt comes later.
+        /// The next attempt is scheduled.
         Waiting = "waiting",
         /// The controller is being shut down.
         ShuttingDown = "shutting_down",
-        /// It is over.
+        /// The controller has ended.
         Closed = "closed",
     }
 }
@@ -747,7 +749,7 @@ impl ControllerState {
             Self::ShuttingDown => before == Self::Live,
             Self::Waiting => before == Self::Draining,
             Self::Closed => matches!(before, Self::Draining | Self::Waiting),
-            // A loss may be found more than once before it is drained.
+            // A loss may be detected more than once before it is drained.
             Self::Draining => before != Self::Closed,
         }
     }
@@ -765,11 +767,11 @@ enum SetupStep {
     Ready,
     /// Identify Controller.
     Identify,
-    /// Identify Controller of the NVM command set: limits of single commands.
+    /// Identify Controller of the NVM command set: size limits of single commands.
     Lengths,
     /// Set Features: Host Extensions.
     Extensions,
-    /// Too many lost associations may not have ended: waits for one of them.
+    /// Too many lost associations may not have ended: waits until one of them has.
     Fence,
     /// Set Features: Number of Queues.
     Queues,

@@ -27,7 +27,7 @@ use wire::nvme::{
 };
 
 impl Controller {
-    /// The admin queue is live: start to talk.
+    /// Begins the set-up once the admin queue is live.
     pub(super) fn begin_setup(&mut self, cx: &mut Context<'_>) {
         self.setup = Setup::default();
         self.keep_alive_out = false;
@@ -40,7 +40,7 @@ impl Controller {
         self.ask_fabrics(Purpose::SetUp, &FabricsCommand::PropertyGet(get), cx);
     }
 
-    /// A command of the set-up was answered.
+    /// Handles the answer to a command of the set-up.
     pub(super) fn set_up_answered(
         &mut self,
         completion: &Completion,
@@ -52,15 +52,16 @@ impl Controller {
         }
         let status = completion.status;
         let what = match self.setup.step {
-            // To be asked again, not to be taken for what the controller does not have.
+            // A passing error: the command is repeated, because the error does not mean that the
+            // feature is missing.
             _ if is_passing(status) => "an admin command of the set-up",
             SetupStep::Capabilities => "Property Get of CAP",
             SetupStep::Enable => "Property Set of CC",
             SetupStep::Ready => "Property Get of CSTS",
             SetupStep::Identify => "Identify Controller",
             SetupStep::Queues => "Set Features (Number of Queues)",
-            // A controller that does not know the events sends none, and an old one does not say
-            // how long its commands may be.
+            // A controller that does not support these events sends none; an older one does not
+            // report limits of its commands.
             SetupStep::Lengths
             | SetupStep::Extensions
             | SetupStep::Fence
@@ -99,7 +100,7 @@ impl Controller {
 
     fn enable(&mut self, completion: &Completion, cx: &mut Context<'_>) {
         let capabilities = Capabilities::from_bits(completion.result);
-        // [NVMe Base 2.0 §3.1.3.1]: CAP.TO counts half seconds; none at all would be no patience.
+        // [NVMe Base 2.0 §3.1.3.1]: CAP.TO is in units of 500 ms; 0 would leave no time at all.
         let patience = Nanos::from_millis(500 * u64::from(capabilities.timeout.max(2)));
         self.setup.ready_by = cx.now + patience;
         self.setup.capabilities = Some(capabilities);
@@ -122,14 +123,15 @@ impl Controller {
             self.deadline = cx.now + STATUS_POLL;
             return;
         }
-        // [NVMe Base 2.0 §3.9]: from here on it counts; and there may be many namespaces.
+        // [NVMe Base 2.0 §3.9]: the keep-alive timer runs from here on, and there may be many
+        // namespaces.
         self.keep_alive_at = self.next_keep_alive(cx.now);
         self.setup.step = SetupStep::Identify;
         let identify = AdminCommand::Identify(Identify::new(Cns::CONTROLLER, 0));
         self.ask_admin(Purpose::SetUp, &identify, IDENTIFY_BYTES, cx);
     }
 
-    /// CSTS is looked at again.
+    /// Reads CSTS again.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) {
         self.deadline = Time::NEVER;
         self.ask_status(Purpose::SetUp, cx);
@@ -171,7 +173,7 @@ impl Controller {
             io_queues: 0,
             in_capsule_bytes: info.in_capsule_bytes,
             max_transfer_bytes: info.max_transfer_bytes,
-            // Lengths that every controller takes, until this one reports its own.
+            // Limits that every controller accepts, until this one reports its own.
             lengths: CommandLengths {
                 write_zeroes_bytes: u64::from(info.max_transfer_bytes),
                 verify_bytes: u64::from(info.max_transfer_bytes),
@@ -204,8 +206,8 @@ impl Controller {
         self.ask_admin(Purpose::SetUp, &identify, IDENTIFY_BYTES, cx);
     }
 
-    /// WZSL, VSL, DMRSL and DMSL; what the controller leaves open stays as it was.
-    /// `[NVMe NVM 1.0 §4.1.5.2]`
+    /// Stores WZSL, VSL, DMRSL and DMSL; values that the controller does not report stay as they
+    /// were. `[NVMe NVM 1.0 §4.1.5.2]`
     fn learn_lengths(&mut self, data: &[u8]) {
         let Some(identify) = NvmIdentifyController::parse_prefix(data) else {
             return;
@@ -231,7 +233,7 @@ impl Controller {
         }
     }
 
-    /// Tells the controller which of its extensions we use.
+    /// Announces to the controller which of its extensions the host uses.
     fn extend(&mut self, cx: &mut Context<'_>) {
         if !self.setup.parameters.queue_classes {
             return self.fence(cx);
@@ -244,7 +246,7 @@ impl Controller {
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }
 
-    /// Returns the name of what the set-up waits for.
+    /// Returns the name of the answer for which the set-up waits.
     pub(super) fn set_up_awaits(&self) -> &'static str {
         match self.setup.step {
             SetupStep::Fence => self.fence_awaits(),
@@ -291,8 +293,8 @@ impl Controller {
         self.inquire(false, cx);
     }
 
-    /// Learns what a scan has found. Namespaces that the controller could not identify are asked for
-    /// again, and are gone when that has lasted for as long as a loss may last.
+    /// Stores the result of a scan. Namespaces that the controller could not identify are
+    /// identified again later, and count as removed after the loss timeout.
     fn namespaces_found(&mut self, mut scan: NamespaceScan, now: Time) {
         if let Some(life) = scan.cache_life {
             self.association.learn_cache_life(life);
@@ -317,7 +319,7 @@ impl Controller {
         });
     }
 
-    /// Asks again for the namespaces that the controller could not identify, where that is due.
+    /// Identifies again, if due, the namespaces that the controller could not identify.
     pub(super) fn identify_again(&mut self, cx: &mut Context<'_>) {
         if self.identify_at > cx.now || self.inquiry.is_some() {
             return;
@@ -345,7 +347,7 @@ impl Controller {
         }
     }
 
-    /// An event says that something changed.
+    /// Handles an event that reports a change.
     pub(super) fn look_again(&mut self, cx: &mut Context<'_>) {
         if self.inquiry.is_some() {
             self.ask_again = true;
@@ -354,7 +356,7 @@ impl Controller {
         }
     }
 
-    /// A command of the inquiry was answered.
+    /// Handles the answer to a command of the inquiry.
     pub(super) fn inquiry_answered(
         &mut self,
         completion: &Completion,
@@ -366,8 +368,8 @@ impl Controller {
         };
         let status = completion.status;
         if is_passing(status) && !inquiry.is_of_one_namespace() {
-            // What is not known now may not be taken for what is not there: a namespace would be
-            // given up, or take another identity.
+            // An unknown result must not count as absence: a namespace would be given up, or get
+            // another identity.
             let what = "Identify, or Get Log Page";
             return self.lose(Some(ConnectionError::Refused { what, status }), cx);
         }
@@ -393,8 +395,8 @@ impl Controller {
     }
 }
 
-/// Returns the terms on which we send commands over extents: the controller's, within ours; `None`
-/// where no table fits into a capsule, or less data than a transfer is taken.
+/// Returns the limits of commands over extents: the controller's, within those of this host; `None`
+/// if no table fits into a capsule, or less data than a transfer is accepted.
 fn extent_terms(terms: ExtentTerms, info: &ControllerInfo) -> Option<ExtentTerms> {
     let entries = info.in_capsule_bytes as usize / ExtentEntry::SIZE;
     let entries = u16::try_from(entries).unwrap_or(u16::MAX);
@@ -408,15 +410,16 @@ fn extent_terms(terms: ExtentTerms, info: &ControllerInfo) -> Option<ExtentTerms
 }
 
 /// Returns the time after the close of its connections in which a controller must have ended by
-/// itself (docs/design/decisions/0004-replay.md): KATO, rounded up to the granularity of the controller's
-/// timer (KAS); twice that if any traffic restarts the timer (TBKAS), because the controller then
-/// checks once in each period whether there was some; and a margin. `[NVMe Base 2.0 §3.9]`
+/// itself (docs/design/decisions/0004-replay.md): KATO, rounded up to the granularity of the
+/// controller's timer (KAS); twice that if any traffic restarts the timer (TBKAS), because the
+/// controller then checks once per period whether there was traffic; plus a margin. `[NVMe Base 2.0
+/// §3.9]`
 pub(super) fn quiet_time(options: &ConnectOptions, identify: &IdentifyController) -> Nanos {
     if options.replay == ReplayPolicy::Immediate || mutation::active(Mutation::FenceNotTimed) {
         return Nanos::ZERO;
     }
     if options.keep_alive == Nanos::ZERO {
-        // It notices the loss by the connection alone: be as patient as with a command.
+        // It notices the loss only by the connection: use the time-out of a command.
         return options.command_timeout + REPLAY_MARGIN;
     }
     let step = Nanos::from_millis(100 * u64::from(identify.kas.max(1)));

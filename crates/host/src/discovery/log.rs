@@ -1,4 +1,4 @@
-//! The discovery log, read whole. `[NVMe Base 2.0 §5.16.1.23]`
+//! Reading a whole discovery log. `[NVMe Base 2.0 §5.16.1.23]`
 
 use super::Progress;
 use crate::info::DiscoveryEntry;
@@ -21,7 +21,7 @@ enum LogStage {
 /// Entries read by one command.
 const ENTRIES_PER_READ: u64 = 4;
 
-/// Reads a discovery log whole, again where it changes meanwhile. `[NVMe Base 2.0 §5.16.1.23]`
+/// Reads a whole discovery log, again if it changes meanwhile. `[NVMe Base 2.0 §5.16.1.23]`
 #[derive(Debug)]
 pub(crate) struct LogScan {
     stage: LogStage,
@@ -42,7 +42,7 @@ impl LogScan {
         }
     }
 
-    /// Returns the next command, and how many bytes it returns.
+    /// Returns the next command, and the bytes that it returns.
     pub(crate) fn command(&self) -> (AdminCommand, usize) {
         const ENTRY: u64 = DiscoveryLogEntry::SIZE as u64;
         let (offset, bytes) = match self.stage {
@@ -54,12 +54,12 @@ impl LogScan {
         };
         let length = u32::try_from(bytes).expect("a few entries");
         let mut get = GetLogPage::new(LogPageId::DISCOVERY, 0, offset, length);
-        // Only the last look lets the controller report the next change.
+        // Only the last read re-enables the controller's report of the next change.
         get.retain_async_event = self.stage != LogStage::Check;
         (AdminCommand::GetLogPage(get), length as usize)
     }
 
-    /// Takes the answer to it.
+    /// Takes the answer to the command.
     pub(crate) fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
         if !status.is_success() {
             return Progress::Failed("it returned no discovery log page");

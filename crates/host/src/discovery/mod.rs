@@ -1,16 +1,16 @@
-//! Discovery: the subsystems that a discovery controller, and those that it refers to, announce.
+//! Discovery: the subsystems reported by a discovery controller and by those that it refers to.
 //! `[NVMe Base 2.0 §3.1.2.3]`
 
 pub(crate) mod log;
 pub(crate) mod referrals;
 
-/// Next step of a question that takes several admin commands.
+/// Progress of an inquiry that takes several admin commands.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Ask the next command.
+    /// Send the next command.
     Continue,
-    /// Everything is known.
+    /// The inquiry is complete.
     Finished,
-    /// The controller says something that cannot be.
+    /// The controller returned invalid data.
     Failed(&'static str),
 }

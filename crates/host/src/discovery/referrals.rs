@@ -112,7 +112,7 @@ impl Host {
 
     fn discover_one(&self, mut options: ConnectOptions) -> Result<Vec<DiscoveryEntry>, HostError> {
         options.subsystem = Nqn::discovery();
-        // Asked once and left: there is nothing to keep alive.
+        // Used for one inquiry and then closed, so no keep-alive is needed.
         options.keep_alive = Nanos::ZERO;
         let association = Controller::associate(options);
         self.settle(&association)?;
@@ -122,7 +122,7 @@ impl Host {
     }
 }
 
-/// Asks a discovery controller at `address` what there is, as `identity`.
+/// Reads the discovery log of the controller at `address`, as `identity`.
 ///
 /// # Errors
 /// As [`Host::discover`].

@@ -1,13 +1,13 @@
 //! A queue pair: a TCP connection, its set-up and end, and the commands on it.
 //!
 //! Owns the socket, the framer, the command table and up to two send lists. A controller (for the
-//! admin queue) or a channel (for an I/O queue) hands it commands, passes on the completions of
-//! its operations, and takes finished commands out of the table. It must never hand out a command
+//! admin queue) or a channel (for an I/O queue) hands it commands, passes on the completions of its
+//! operations, and takes finished commands out of the table. Invariant: it never returns a command
 //! as finished while an operation of the driver still holds the command's data.
 //!
 //! Budget of a 4 KiB read, depth 128: 64 bytes copied into the slot and again into the send list,
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
-//! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
+//! `recvmsg`. Receiving every payload into place would cost one system call per payload.
 
 use super::outgoing::Outgoing;
 use crate::command::exchange::{Direction, Exchange};
@@ -41,7 +41,7 @@ pub(crate) struct Join {
     pub(crate) sq_size: u16,
     pub(crate) keep_alive_ms: u32,
     pub(crate) data: Box<ConnectData>,
-    /// Bytes of in-capsule data that the queue takes once it is live.
+    /// In-capsule data that the controller accepts on the queue once it is live, in bytes.
     pub(crate) in_capsule_bytes: u32,
     /// Priority class: bits 1:0 of CATTR.
     pub(crate) priority: u8,
@@ -71,7 +71,7 @@ pub(crate) struct Qpair {
     pub(super) max_h2c_data: u32,
     pub(super) in_capsule_bytes: u32,
     pub(super) table: CommandTable,
-    /// Commands that the controller takes on the queue, at most as many as the table.
+    /// Commands that the controller accepts on the queue, at most the size of the table.
     room: usize,
     pub(super) tx: Outgoing,
     pub(super) receiver: Receiver,
@@ -87,7 +87,8 @@ pub(crate) struct Qpair {
 }
 
 impl Qpair {
-    /// A closed connection with room for `depth` commands, which takes its send lists from `lists`.
+    /// Creates a closed connection with room for `depth` commands, which takes its send lists from
+    /// `lists`.
     pub(crate) fn new(
         config: QpairConfig,
         op_namespace: OpNamespace,
@@ -159,7 +160,7 @@ impl Qpair {
         OpKey::new(self.op_namespace, kind, slot)
     }
 
-    /// Opens the connection. TCP may take `patience`.
+    /// Opens the connection. The TCP connect times out after `patience`.
     pub(crate) fn open(&mut self, join: Join, patience: Nanos, cx: &mut Context<'_>) {
         assert!(self.is_closed(), "a connection is opened when it is closed");
         self.generation = self.generation.wrapping_add(1);
@@ -183,7 +184,7 @@ impl Qpair {
 
     /// Ends the connection without an error.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
-        // A termination request may still leave; that takes a moment only.
+        // A termination request may still be sent; that takes only a moment.
         if self.state() != ConnectionState::Terminating {
             self.close_now(cx);
         }
@@ -192,7 +193,7 @@ impl Qpair {
     pub(super) fn close_now(&mut self, cx: &mut Context<'_>) {
         match self.state() {
             ConnectionState::Closed | ConnectionState::Closing => {}
-            // The socket is not ours yet; it is closed as soon as it is.
+            // The driver still owns the socket; it is closed once the connect completes.
             ConnectionState::Connecting => self.enter(ConnectionState::Closing, Time::NEVER),
             _ => self.close_socket(cx),
         }
@@ -206,8 +207,8 @@ impl Qpair {
 
     fn close_socket(&mut self, cx: &mut Context<'_>) {
         let socket = self.socket.take().expect("an open connection has a socket");
-        // A reset drops commands that are still in the socket's buffer. Otherwise they could arrive at
-        // any later time, after they were reported.
+        // A reset drops commands that are still in the socket's buffer. Otherwise they could arrive
+        // at any later time, after they were reported.
         let given_up = self.state() == ConnectionState::Terminating || self.table.is_timed();
         self.enter(ConnectionState::Closing, Time::NEVER);
         let op = if given_up {
@@ -266,7 +267,7 @@ impl Qpair {
         }
     }
 
-    /// Sends what may leave. Returns the bytes of data sent under a doorbell, 0 without one.
+    /// Sends what is ready. Returns the bytes of data sent under a doorbell, 0 without one.
     #[inline]
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         let Some(socket) = self.socket else { return 0 };
@@ -278,8 +279,8 @@ impl Qpair {
         bytes
     }
 
-    /// Sends after an event. With a doorbell, the owner pumps at the end of its turn instead, because
-    /// other lanes may go first.
+    /// Sends after an event. With a doorbell, the owner pumps at the end of its turn instead,
+    /// because other lanes may go first.
     pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
         if !self.is_live() || !self.tx.is_paced() {
             self.pump(cx);
@@ -464,7 +465,8 @@ impl Qpair {
         }
         self.tx.finish_answered(&mut self.table);
         match self.state() {
-            // The controller closes when it has read that; to reset before would take it back.
+            // The controller closes after it has read the request; an earlier reset would discard
+            // it.
             ConnectionState::Terminating if self.tx.send.is_idle() => self.receive_more(None, cx),
             ConnectionState::Live => {
                 self.encode_backlog();
@@ -484,7 +486,7 @@ impl Qpair {
         self.scan_at = Time::NEVER;
         self.tx.reset();
         self.table.lose_all();
-        // A lost Connect is reported by the connection's error. It was alone on the connection.
+        // A lost Connect is reported as the connection's error. It was the only command.
         let _ = self.table.take_newest(JOIN_TAG);
     }
 
@@ -493,7 +495,7 @@ impl Qpair {
         if self.step_deadline <= cx.now {
             match self.state() {
                 ConnectionState::Terminating => self.close_now(cx),
-                // What came meanwhile was not looked at yet.
+                // Data that arrived meanwhile has not been processed yet.
                 _ if was_away(self.step_deadline, cx.now) => {
                     self.step_deadline = cx.now + self.config.step_timeout;
                 }
@@ -506,7 +508,7 @@ impl Qpair {
             return false;
         }
         if was_away(self.scan_at, cx.now) {
-            // The core took no answers in that time: it does not count for time-outs.
+            // The core took no answers in that time, so it does not count for time-outs.
             let latest = cx.now + self.config.command_timeout;
             // Answers may still follow the data that is arriving.
             let is_behind = self.received && self.arriving.is_some();
@@ -597,7 +599,7 @@ impl QpairConfig {
 /// A C2HData PDU whose payload is arriving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arriving {
-    /// Slot of the command; `None` for payload that is dropped.
+    /// Slot of the command; `None` if the payload is dropped.
     pub(super) index: Option<u16>,
     pub(super) progress: C2hProgress,
 }
@@ -617,17 +619,17 @@ base::states! {
     ///                      └─────────────────────────────────────────────┘
     /// ```
     pub(crate) enum ConnectionState {
-        /// No part of it exists.
+        /// There is no socket and no operation.
         Closed = "closed",
-        /// The TCP connection is being made.
+        /// The TCP connection is being established.
         Connecting = "connecting",
-        /// ICReq was sent; ICResp is due.
+        /// ICReq was sent; ICResp is awaited.
         Initializing = "initializing",
-        /// Connect was sent; its completion is due.
+        /// Connect was sent; its completion is awaited.
         Joining = "joining",
         /// Commands flow.
         Live = "live",
-        /// The controller broke the rules; H2CTermReq is leaving.
+        /// The controller violated the protocol; H2CTermReq is being sent.
         Terminating = "terminating",
         /// The socket is being closed.
         Closing = "closing",
@@ -651,14 +653,15 @@ impl ConnectionState {
             Joining => before == Initializing,
             Live => before == Joining,
             Terminating => matches!(before, Initializing | Joining | Live | Terminating),
-            // A socket that was connected while it was already to be closed is closed then.
+            // The close was requested during the connect; it happens once the socket is connected.
             Closing => before != Closed,
         }
     }
 }
 
 impl Qpair {
-    /// Removes a command that is not in a send. With a doorbell it is counted in a caravan, and stays.
+    /// Removes a command that is not in a send. With a doorbell it is counted in a caravan, and
+    /// stays.
     pub(crate) fn withdraw(&mut self, index: u16) -> Option<Exchange> {
         if self.tx.is_paced() {
             return None;
@@ -668,9 +671,9 @@ impl Qpair {
         Some(self.table.withdraw(index))
     }
 
-    /// Takes the data of a command, which stays in the table until it is answered. Data that arrives for
-    /// it is dropped. Returns `None` if an operation of the driver may still use the data, or the
-    /// controller may still request it.
+    /// Takes the data of a command, which stays in the table until it is answered. Data that
+    /// arrives for it is dropped. Returns `None` if an operation of the driver may still use the
+    /// data, or the controller may still request it.
     pub(crate) fn detach(&mut self, index: u16, now: Time) -> Option<Option<IoSlice>> {
         let is_carried = self.is_carried(index);
         let deadline = now + self.config.command_timeout;
@@ -692,8 +695,8 @@ impl Qpair {
         Some(data)
     }
 
-    /// Returns true while a queued or running send has data of the command. Device memory has no owner
-    /// count, so nothing else shows that it is in use.
+    /// Returns true while a queued or running send has data of the command. Device memory has no
+    /// owner count, so nothing else shows that it is in use.
     pub(super) fn is_carried(&self, index: u16) -> bool {
         !self.tx.send.has_left(self.table.mark(index))
     }

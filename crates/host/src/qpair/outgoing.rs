@@ -1,8 +1,8 @@
-//! The sending half of a host's connection: the transport's caravans, and the commands that wait
-//! for room in them.
+//! The sending half of a host's connection: the caravans, and the commands that wait for room in
+//! them.
 //!
-//! A lane of a switchboard holds commands until its doorbell rings, and cuts its caravans by the
-//! switch's limits ([`Pacing`]); any other connection sends what it has whenever it can.
+//! A lane of a switchboard holds commands until its doorbell rings, and limits its caravans by the
+//! switch's knobs ([`Pacing`]). Any other connection sends commands as soon as it can.
 
 use crate::command::exchange::{Direction, Exchange};
 use crate::command::table::CommandTable;
@@ -17,11 +17,11 @@ use transport::limits::DATA_IOVECS;
 use transport::{ListPair, SendQueue};
 use wire::tcp::{CapsuleCmd, Role, TermReq};
 
-/// Bytes of data in a caravan that the controller asked for by R2T.
+/// Bytes of data in a caravan that the controller requested by R2T.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Requested(u64);
 
-/// The rules by which the commands of a lane leave.
+/// The rules by which a lane sends its commands.
 #[derive(Clone, Copy, Debug)]
 struct Pacing {
     /// Limits of one caravan.
@@ -34,17 +34,17 @@ struct Pacing {
 pub(super) struct Outgoing {
     pub(super) send: SendQueue<Requested>,
     lists: ListPair,
-    /// Caravans of commands that left.
+    /// Counters of the caravans sent.
     counters: DoorbellCounters,
-    /// `None` where commands leave at once.
+    /// `None` if commands are sent at once.
     pacing: Option<Pacing>,
-    /// Commands that found no room, in order.
+    /// Commands that did not fit into a send, in order.
     pub(super) queue: VecDeque<u16>,
     /// Commands with R2Ts that are not fulfilled.
     pub(super) transfers: VecDeque<u16>,
     /// Commands that were answered while a send still held their data.
     answered: Vec<u16>,
-    /// A termination request leaves after the send under way, and nothing after it.
+    /// True if a termination request is sent after the current send, and nothing after it.
     last: bool,
 }
 
@@ -63,20 +63,19 @@ impl Outgoing {
         }
     }
 
-    /// Lets commands of this class leave by these rules from now on; what is held leaves in the next
-    /// turn.
+    /// Sets the rules for sending commands of this class; held commands are sent in the next turn.
     pub(super) fn pace(&mut self, mode: Mode, limits: CaravanLimits, class: Class) {
         self.pacing = Some(Pacing { limits, class });
         self.send.doorbell_mut().reconfigure(mode);
     }
 
-    /// Returns true if commands leave by the rules of a lane.
+    /// Returns true if commands are sent by the rules of a lane.
     #[inline]
     pub(super) const fn is_paced(&self) -> bool {
         self.pacing.is_some()
     }
 
-    /// Commands that wait for the doorbell.
+    /// Number of commands that wait for the doorbell.
     pub(super) const fn waiting(&self) -> u32 {
         self.send.doorbell().waiting().requests
     }
@@ -86,7 +85,8 @@ impl Outgoing {
         &self.counters
     }
 
-    /// Lets a command wait for the doorbell; the connection has `occupied` commands with this one.
+    /// Makes a command wait for the doorbell; the connection has `occupied` commands including this
+    /// one.
     #[inline]
     pub(super) fn join(&mut self, exchange: &Exchange, now: Time, occupied: usize) {
         let Some(Pacing { class, .. }) = self.pacing else {
@@ -100,13 +100,13 @@ impl Outgoing {
         doorbell.on_request(now, bytes, iovecs, urgency, in_flight);
     }
 
-    /// Returns true if a PDU fits into the caravan that fills.
+    /// Returns true if a PDU fits into the filling caravan.
     #[inline]
     pub(super) fn has_room(&mut self) -> bool {
         !self.last && self.send.begin(&mut self.lists) && self.send.has_room_for_pdu()
     }
 
-    /// Counts a command into the caravan that fills; false where the caravan does not take it.
+    /// Counts a command into the filling caravan; false if it does not fit.
     #[inline]
     pub(super) fn load(&mut self, exchange: &Exchange) -> bool {
         let Some(Pacing { limits, .. }) = &self.pacing else {
@@ -120,8 +120,8 @@ impl Outgoing {
         accepts
     }
 
-    /// Returns the bytes of data asked for by R2T that the caravan still takes: whole steps of
-    /// [`H2C_DATA_STEP`], and one of them in any case where the caravan is empty.
+    /// Returns the bytes of data requested by R2T that the caravan still has room for: whole steps
+    /// of [`H2C_DATA_STEP`], and at least one step if the caravan is empty.
     pub(super) fn room_for_data(&self) -> u32 {
         let Some(Pacing { limits, .. }) = &self.pacing else {
             return u32::MAX;
@@ -136,21 +136,21 @@ impl Outgoing {
         }
     }
 
-    /// Counts data asked for by R2T into the caravan. The controller holds buffers for it, so it
-    /// may not wait.
+    /// Counts data requested by R2T into the caravan. It may not wait, because the controller holds
+    /// buffers for it.
     pub(super) fn load_data(&mut self, bytes: u32) {
         self.send.send_now();
         self.send.account_mut().0 += u64::from(bytes);
     }
 
-    /// Appends bytes of a PDU that is all header.
+    /// Appends bytes of a PDU without payload.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         let room = self.has_room();
         debug_assert!(room, "a connection that is set up sends nothing else");
         self.send.push_bytes(bytes);
     }
 
-    /// Drops what was gathered and puts a termination request in its place.
+    /// Replaces the gathered bytes by a termination request.
     pub(super) fn terminate(&mut self, request: &TermReq, header: &[u8]) {
         let begun = self.send.begin(&mut self.lists);
         debug_assert!(begun, "one of two lists is not under way");
@@ -158,9 +158,9 @@ impl Outgoing {
         self.last = true;
     }
 
-    /// Returns the list to send now and how many bytes of data it carries, where a lane counts
-    /// them; `None` where nothing is to be sent, or a send is under way. A connection that is
-    /// `live`, with `occupied` commands, follows its doorbell.
+    /// Returns the list to send now and the bytes of its data, if a lane counts them; `None` if
+    /// there is nothing to send, or a send is in flight. A connection that is `live`, with
+    /// `occupied` commands, follows its doorbell.
     #[inline]
     pub(super) fn next_send(
         &mut self,
@@ -183,7 +183,7 @@ impl Outgoing {
         Some((list, bytes))
     }
 
-    /// Returns true if the caravan that fills leaves now.
+    /// Returns true if the filling caravan is sent now.
     #[inline]
     fn rings(&mut self, now: Time, occupied: usize) -> bool {
         if !self.is_paced() || self.send.is_due() {
@@ -195,14 +195,14 @@ impl Outgoing {
         matches!(decision, Decision::Ring(_))
     }
 
-    /// Takes back the list of a send that is over.
+    /// Takes back the list of a completed send.
     pub(super) fn sent(&mut self, list: Box<SendList>) {
         self.send.end_send(list, &mut self.lists);
     }
 
-    /// Returns the time at which what is held must leave at the latest.
+    /// Returns the time at which held commands must be sent at the latest.
     pub(super) fn deadline(&self) -> Time {
-        // While a send is under way its end is what everything else waits for.
+        // While a send is in flight, everything else waits for its end.
         if self.is_paced() && !self.send.has_nothing_to_send() && !self.send.is_sending() {
             self.send.doorbell().deadline()
         } else {
@@ -210,12 +210,12 @@ impl Outgoing {
         }
     }
 
-    /// Keeps a command that was answered while a send still reads its data.
+    /// Remembers a command that was answered while a send still reads its data.
     pub(super) fn defer_answer(&mut self, index: u16) {
         self.answered.push(index);
     }
 
-    /// Ends, after a send, the answered commands of which no send holds the data any more.
+    /// Ends, after a send, the answered commands whose data no send holds any more.
     pub(super) fn finish_answered(&mut self, table: &mut CommandTable) {
         let send = &self.send;
         self.answered.retain(|&index| {
@@ -227,7 +227,7 @@ impl Outgoing {
         });
     }
 
-    /// Forgets everything: the connection is closed, and no send is under way.
+    /// Resets the state after the connection is closed and no send is in flight.
     pub(super) fn reset(&mut self) {
         debug_assert!(!self.send.is_sending(), "a closed connection sends nothing");
         self.send.abandon(&mut self.lists, drop);
@@ -238,7 +238,7 @@ impl Outgoing {
     }
 }
 
-/// Returns the bytes and segments that a command takes in a send.
+/// Returns the bytes and segments that a command needs in a send.
 #[inline]
 fn load(exchange: &Exchange) -> (u32, u32) {
     let header = u32::try_from(CapsuleCmd::SIZE).expect("72");
@@ -256,8 +256,7 @@ fn load(exchange: &Exchange) -> (u32, u32) {
     }
 }
 
-/// Returns the urgency of a command: Flush and what must be durable may not be held, whatever
-/// their class.
+/// Returns the urgency of a command: a Flush or durable write is never held, whatever its class.
 #[inline]
 fn urgency(exchange: &Exchange, class: Class) -> Urgency {
     match exchange.operation() {
@@ -307,14 +306,14 @@ mod tests {
         lane
     }
 
-    /// Puts a command into the caravan, as a connection with so many commands does.
+    /// Puts a command into the caravan of a connection with `occupied` commands.
     fn start(lane: &mut Outgoing, exchange: &Exchange, now: Time, occupied: usize) {
         lane.join(exchange, now, occupied);
         assert!(lane.has_room() && lane.load(exchange));
         lane.send.push_bytes(&[0; 72]);
     }
 
-    /// Sends what leaves now; its data.
+    /// Returns the bytes of data that are sent now.
     fn send(lane: &mut Outgoing, now: Time, occupied: usize) -> Option<u64> {
         let (list, bytes) = lane.next_send(true, now, occupied)?;
         lane.sent(list);
@@ -368,7 +367,7 @@ mod tests {
         );
     }
 
-    /// One send of megabytes would keep the requests of all others waiting.
+    /// A single send of megabytes would delay the requests of all other lanes.
     #[test]
     fn data_that_was_asked_for_leaves_in_caravans_as_well() {
         let mut lane = fixed();

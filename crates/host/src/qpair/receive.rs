@@ -1,4 +1,4 @@
-//! The receiving half of a connection: what the controller sends, checked before it is believed.
+//! The receiving half of a connection: validates and applies the PDUs of the controller.
 
 use super::connection::Arriving;
 use super::connection::ConnectionState;
@@ -22,11 +22,11 @@ const CCCID: u32 = 8;
 const CID: u32 = 20;
 const STATUS: u32 = 22;
 
-/// Reason for which parsing stops.
+/// Why parsing stops.
 enum Stop {
-    /// The controller broke the rules, by this header where it is known.
+    /// The controller violated the protocol, with this header if it is known.
     Violation(ProtocolError, Option<PduHeader>),
-    /// The controller ends the connection.
+    /// The controller terminates the connection.
     Terminated(TermReq),
     /// Connect was refused.
     Refused(crate::error::ConnectionError),
@@ -39,7 +39,7 @@ impl From<ProtocolError> for Stop {
 }
 
 impl Qpair {
-    /// A receive ended: takes what it brought, and asks for more.
+    /// Applies the data of a completed receive, and submits the next receive.
     pub(super) fn received(&mut self, mut received: Received, cx: &mut Context<'_>) {
         let direct = self.receiver.disarm();
         let direct = received.into.take().map(|into| {
@@ -75,7 +75,8 @@ impl Qpair {
         }
     }
 
-    /// Drops, after a termination request, what the controller sent before it read that.
+    /// After a termination request was sent: drops data that the controller sent before it read the
+    /// request.
     fn termination_heard(&mut self, received: &Received, cx: &mut Context<'_>) {
         match received.result {
             Ok(()) => self.receive_more(None, cx),
@@ -101,7 +102,8 @@ impl Qpair {
         }
     }
 
-    /// Returns the slice to receive the rest of a large payload into, taken out of its command.
+    /// Returns the slice into which the rest of a large payload is received, taken out of its
+    /// command.
     fn next_direct(&mut self) -> Option<IoSlice> {
         let index = self.arriving?.index?;
         let slot = self.table.slot(index);
@@ -111,7 +113,7 @@ impl Qpair {
             .direct_bytes(slot.data_bytes - slot.received)?;
         // Data of several extents is copied to each of them.
         let exchange = slot.exchange.as_mut().filter(|e| e.extents().is_none())?;
-        // A digest is computed over bytes of one owner, which a device's memory does not give.
+        // Shared memory cannot be received into, and no digest can be computed over device memory.
         let data = exchange.data.as_mut()?;
         let digests = self.receiver.framer().digests_data();
         if data.bytes_mut().is_none() && (digests || data.bytes().is_some()) {
@@ -121,7 +123,7 @@ impl Qpair {
         Some(self.receiver.arm_direct(index, data, received, left))
     }
 
-    /// Gives a slice that a receive filled back to its command. Returns true if any byte arrived.
+    /// Returns a slice that a receive filled to its command. Returns true if any byte arrived.
     fn give_back(&mut self, into: IoSlice, direct: DirectReceive, filled: usize) -> bool {
         let slot = self.table.slot(direct.slot);
         slot.received += u32::try_from(filled).expect("at most a transfer");
@@ -229,8 +231,8 @@ impl Qpair {
         })
     }
 
-    /// Returns the slot of the outstanding command that a data PDU or an R2T names, and true if the
-    /// command's data goes this way.
+    /// Returns the slot of the outstanding command of a data PDU or an R2T, and true if the
+    /// command's data has this `direction`.
     fn find_data_command(
         &mut self,
         cid: u16,
@@ -304,8 +306,7 @@ impl Qpair {
         Ok(())
     }
 
-    /// A command is over, as far as the controller is concerned; it says so in the field at
-    /// `offset` of the header.
+    /// Handles the completion of a command. `offset` is the field of the header that reported it.
     fn answered(
         &mut self,
         index: u16,
@@ -314,7 +315,7 @@ impl Qpair {
     ) -> Result<(), ProtocolError> {
         let slot = self.table.slot(index);
         let exchange = slot.exchange.as_ref().expect("found in the table");
-        // For a write that is what was asked for: its success without its data would be a lie.
+        // For a write, `received` counts requested bytes: success without all data would be false.
         let all_moved = slot.received == slot.data_bytes && !slot.has_transfers();
         if completion.status.is_success() && exchange.needs_data() && !all_moved {
             return Err(ProtocolError::DataMissing {
@@ -325,7 +326,7 @@ impl Qpair {
             });
         }
         if exchange.direction == Direction::In && completion.status.is_success() && slot.damaged {
-            // [NVMe-TCP 1.0 §3.6.3]: damaged data costs the command, not the connection.
+            // [NVMe-TCP 1.0 §3.6.3]: damaged data fails the command, not the connection.
             completion.status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
         let is_sound = !slot.damaged && !slot.has_transfers();
@@ -343,15 +344,15 @@ impl Qpair {
         Ok(())
     }
 
-    /// The controller is ready for data. `[NVMe-TCP 1.0 §3.3.2.2]`
+    /// Handles an R2T: the controller is ready for data. `[NVMe-TCP 1.0 §3.3.2.2]`
     fn ready_to_transfer(&mut self, pdu: &R2t) -> Result<(), ProtocolError> {
         let cid = pdu.command_id;
         let (index, writes) = self.find_data_command(cid, Direction::Out)?;
         let slot = self.table.slot(index);
         let end = pdu.offset.checked_add(pdu.length);
         let fits = pdu.length > 0 && end.is_some_and(|end| end <= slot.data_bytes);
-        // Data that went in the capsule is never asked for again; `received` counts for writes
-        // what was asked for, so that a controller cannot ask for the same bytes without end.
+        // In-capsule data is never requested again. For writes `received` counts the requested
+        // bytes, so a controller cannot request the same bytes without end.
         let continues = pdu.offset == slot.received;
         if !writes || !fits || !continues {
             return Err(ProtocolError::TransferOutOfRange {
@@ -378,8 +379,8 @@ impl Qpair {
     }
 }
 
-/// The identifier in the response that comes a few PDUs later, where all until there are responses
-/// without digests; anything, where they are not.
+/// Returns the identifier in the response [`PREFETCH_PDUS`] PDUs ahead, if all PDUs until there are
+/// responses without digests; otherwise an arbitrary value.
 #[inline]
 fn upcoming_response(input: &[u8]) -> Option<u16> {
     let pdu = input.get(PREFETCH_PDUS * CapsuleResp::SIZE..)?;
@@ -389,7 +390,7 @@ fn upcoming_response(input: &[u8]) -> Option<u16> {
     (pdu[0] == PduType::CapsuleResp as u8).then(|| u16::from_le_bytes([pdu[20], pdu[21]]))
 }
 
-/// Returns a header as bytes again, and its length, for a termination request.
+/// Encodes a header again for a termination request. Returns the bytes and their length.
 pub(super) fn header_bytes(header: &PduHeader, format: &PduFormat) -> ([u8; 128], usize) {
     let mut out = [0; 128];
     let length = match header {

@@ -240,8 +240,8 @@ fn an_answer_waits_for_data_that_waits_for_another_send() {
     assert_eq!(finished.expect("no send has it").exchange.tag, 2);
 }
 
-/// A connection that always sends had no moment without a send, so a write of registered memory that
-/// was given up ended with the connection, which was reset for it.
+/// A connection that always sends had no moment without a send, so a write of registered memory
+/// that was given up ended with the connection, which was reset for it.
 #[test]
 fn memory_is_free_after_its_own_send_whatever_is_sent_next() {
     let mut bench = Bench::new();

@@ -1,5 +1,5 @@
-//! The sending half of a connection: what is ready leaves in one send, and while that is under way
-//! the next one fills.
+//! The sending half of a connection: PDUs that are ready leave in one send, and the next one fills
+//! while that is in flight.
 
 use super::connection::Qpair;
 use crate::command::exchange::{Direction, Exchange, Work};
@@ -9,7 +9,7 @@ use wire::nvme::SglDescriptor;
 use wire::tcp::H2cData;
 
 impl Qpair {
-    /// Puts the command of a slot into the filling list; false when it does not fit.
+    /// Puts the command of a slot into the filling list; false if it does not fit.
     pub(super) fn encode_command(&mut self, index: u16) -> bool {
         if !self.tx.has_room() {
             return false;
@@ -48,7 +48,7 @@ impl Qpair {
             SglDescriptor::transport(length)
         });
         let sent = if in_capsule.is_some() { length } else { 0 };
-        // Nothing of it may be asked for again.
+        // None of the data may be requested again.
         slot.received = if exchange.direction == Direction::Out {
             sent
         } else {
@@ -64,8 +64,7 @@ impl Qpair {
         true
     }
 
-    /// Puts a command over extents into the filling list, with its table and the data that goes
-    /// with it.
+    /// Puts a command over extents into the filling list, with its table and in-capsule data.
     fn encode_extents(&mut self, index: u16) {
         let cid = self.table.cid(index);
         let slot = self.table.slot(index);
@@ -90,14 +89,14 @@ impl Qpair {
         let mut command = request.command();
         command.set_cid(cid);
         command.set_sgl(SglDescriptor::in_capsule(0, length));
-        // As of any command: nothing of it may be asked for again.
+        // As for any command: none of the data may be requested again.
         slot.received = if request.inside { data_bytes } else { 0 };
         self.table.sent(index);
         self.tx.send.push_command(command, length);
         self.tx.send.push_payload(payload);
     }
 
-    /// Puts the command of a slot into the filling list with these few bytes of in-capsule data.
+    /// Puts the command of a slot into the filling list with this small in-capsule data.
     pub(super) fn encode_capsule_with(&mut self, index: u16, data: &[u8]) {
         let cid = self.table.cid(index);
         let slot = self.table.slot(index);
@@ -118,8 +117,8 @@ impl Qpair {
         self.tx.send.push_copied_payload(data);
     }
 
-    /// Fills the list with what waited: first data that the controller asked for, because it holds
-    /// buffers for it, then commands.
+    /// Fills the list with waiting PDUs: first the data that the controller requested, because it
+    /// holds buffers for it, then commands.
     pub(super) fn encode_backlog(&mut self) {
         while let Some(&index) = self.tx.transfers.front() {
             if !self.encode_transfers(index) {
@@ -135,9 +134,9 @@ impl Qpair {
         }
     }
 
-    /// Puts the data that R2Ts of a slot asked for into the filling list, at most MAXH2CDATA in a
-    /// PDU and no more than a caravan in the list; false when not all of it fits.
-    /// `[NVMe-TCP 1.0 §3.3.2.2]`
+    /// Puts the data requested by R2Ts of a slot into the filling list, at most MAXH2CDATA in a PDU
+    /// and no more than a caravan in the list; false if not all of it fits. `[NVMe-TCP 1.0
+    /// §3.3.2.2]`
     pub(super) fn encode_transfers(&mut self, index: u16) -> bool {
         let cid = self.table.cid(index);
         loop {

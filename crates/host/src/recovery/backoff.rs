@@ -2,7 +2,8 @@
 
 use base::{Nanos, Prng};
 
-/// Delays between attempts: doubling, with jitter, so that many hosts do not come back at once.
+/// Delays between attempts: doubling, with jitter, so that many hosts do not reconnect at the same
+/// time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     min: Nanos,
@@ -21,7 +22,7 @@ impl Backoff {
         }
     }
 
-    /// Returns the delay before the next attempt: between half and all of the doubled one.
+    /// Returns the delay before the next attempt: between half and all of the doubled delay.
     pub(crate) fn next(&mut self) -> Nanos {
         let doubled = self.min.0.saturating_mul(1 << self.attempt.min(40));
         let delay = doubled.min(self.max.0);
@@ -29,7 +30,7 @@ impl Backoff {
         Nanos(delay / 2 + self.prng.below(delay / 2 + 1))
     }
 
-    /// The connection proved stable: the next loss starts with the shortest delay.
+    /// Resets the delay after a stable connection: the next loss starts with the shortest one.
     pub(crate) fn reset(&mut self) {
         self.attempt = 0;
     }

@@ -1,11 +1,11 @@
 //! The epoch of an association, and the connections that are open under it.
 //!
-//! The thread that loses an association and a thread that opens a connection under it do not wait
-//! for each other. The first moves the epoch on *before* it looks whether connections are open; a
-//! channel counts its connection *before* it looks whether the epoch is still the one it knows. Of
-//! the two, one always sees the other: once the epoch has moved and none is open, none comes any
-//! more. The same holds for the last connection that closes: its channel wakes the controller that
-//! waits for that.
+//! A thread that reports the loss of an association and a thread that opens a connection under it
+//! do not wait for each other. The first moves the epoch *before* it reads the number of open
+//! connections; a channel counts its connection *before* it checks that the epoch is still the one
+//! it knows. At least one of the two sees the other: once the epoch has moved and no connection is
+//! open, none is opened any more. The same holds for the last connection that closes: its channel
+//! wakes the controller that waits for that.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -24,19 +24,19 @@ base::states! {
     ///       └───────────┴──► Gone ◄───┘
     /// ```
     pub enum Phase {
-        /// It was never live yet.
+        /// It has never been live.
         Connecting = "connecting",
         /// Requests flow.
         Live = "live",
-        /// It was lost, and the next one is being made.
+        /// It was lost, and the next one is being established.
         Recovering = "recovering",
-        /// It will not come back: closed, refused for good, or out of time.
+        /// Final: closed, refused permanently, or lost for longer than the loss timeout.
         Gone = "gone",
     }
 }
 
 impl Phase {
-    /// Returns true while an association is being made.
+    /// Returns true while an association is being established.
     pub(crate) const fn is_making(self) -> bool {
         matches!(self, Self::Connecting | Self::Recovering)
     }
@@ -51,7 +51,7 @@ impl Phase {
     }
 }
 
-/// A phase, and how many associations there have been.
+/// A phase, and the number of associations so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) generation: u64,
@@ -83,18 +83,18 @@ impl Epoch {
     }
 }
 
-/// The epoch that a controller and its channels agree on.
+/// The epoch shared by a controller and its channels.
 #[derive(Debug)]
 pub(crate) struct SharedEpoch {
     bits: AtomicU64,
     /// I/O connections that are neither closed nor [retired](super::rest).
     open: AtomicU32,
-    /// Number of times that each phase was entered; no other memory is ordered by it.
+    /// Number of times that each phase was entered; orders no other memory.
     entered: [Counter; 4],
 }
 
 impl SharedEpoch {
-    /// An association that was never live yet.
+    /// Creates the epoch of an association that has never been live.
     pub(crate) fn new() -> Self {
         let start = Epoch {
             generation: 0,
@@ -107,16 +107,16 @@ impl SharedEpoch {
         }
     }
 
-    /// Returns the epoch: one load of a line that hardly ever changes.
+    /// Returns the epoch: one load of a cache line that rarely changes.
     #[inline]
     pub(crate) fn get(&self) -> Epoch {
         Epoch::unpack(self.bits.load(Ordering::SeqCst))
     }
 
-    /// Moves on.
+    /// Moves to another epoch.
     ///
     /// # Panics
-    /// When the phase may not follow the one before.
+    /// If the phase may not follow the current one.
     pub(crate) fn set(&self, epoch: Epoch) {
         let Epoch {
             generation,
@@ -134,12 +134,12 @@ impl SharedEpoch {
         );
         self.bits.store(epoch.pack(), Ordering::SeqCst);
         self.count(epoch.phase);
-        // Orders the move before a look at what is open, as `enter` and `leave` order their counts
-        // before their looks.
+        // Orders the move before the read of the open connections, as `enter` and `leave` order
+        // their counts before their reads of the epoch.
         fence(Ordering::SeqCst);
     }
 
-    /// The association of this generation is lost. Returns true for the first report.
+    /// Marks the association of this generation as lost. Returns true for the first report.
     pub(crate) fn lose(&self, generation: u64) -> bool {
         let in_phase = |phase| Epoch { generation, phase }.pack();
         let (live, lost) = (in_phase(Phase::Live), in_phase(Phase::Recovering));
@@ -151,16 +151,17 @@ impl SharedEpoch {
         moved.is_ok()
     }
 
-    /// A connection is about to be opened under `epoch`. Returns false where the epoch is another
-    /// one by now; whether it is opened or not, [`leave`](Self::leave) follows.
+    /// Counts a connection that is about to be opened under `epoch`. Returns false if the epoch has
+    /// moved; [`leave`](Self::leave) must follow in either case.
     pub(crate) fn enter(&self, epoch: Epoch) -> bool {
         self.open.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.get() == epoch
     }
 
-    /// `count` connections are closed or retired, or one was not opened. Returns true where a
-    /// controller may wait for that: they were the last ones of an association that is lost.
+    /// Subtracts `count` connections that are closed or retired, or one that was not opened.
+    /// Returns true if a controller may wait for that: they were the last ones of a lost
+    /// association.
     pub(crate) fn leave(&self, count: u32) -> bool {
         let before = self.open.fetch_sub(count, Ordering::SeqCst);
         assert!(before >= count, "what is left was entered");
@@ -205,7 +206,7 @@ mod loom_tests {
 
     fn check(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        // More switches out of turn take minutes.
+        // More preemptions take minutes.
         builder.preemption_bound = Some(3);
         builder.check(model);
     }

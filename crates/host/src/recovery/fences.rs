@@ -1,12 +1,12 @@
-//! Fences: lost associations of which commands may still take effect. Channels must respect them.
+//! Fences: lost associations whose commands may still take effect. Channels must respect them.
 //!
-//! A fence stands between an association that was lost and those after it, until the target says
-//! that no command of it can change anything any more, or, where it cannot say so, until it must
-//! have ended the lost controller by itself. [`Fences`] is the list of a
-//! [`Controller`](crate::Controller); what channels need of it is a [`FenceSnapshot`], which the
-//! [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
-//! docs/design/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
-//! written anew after it was reported, while its fence stands.
+//! A fence stands from the loss of an association until the target confirms that none of its
+//! commands can change anything any more, or, if it cannot confirm that, until it must have ended
+//! the lost controller by itself. [`Fences`] is the list of a [`Controller`](crate::Controller);
+//! channels use a [`FenceSnapshot`], which the [`Association`](crate::association::Association)
+//! passes on. Pure rules; the reasons are in docs/design/decisions/0004-replay.md. Invariant: while
+//! its fence stands, a lost write is not sent again, and if it was reported, its blocks are not
+//! written again.
 
 use super::span::Span;
 use crate::info::Parameters;
@@ -14,39 +14,39 @@ use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use std::collections::BTreeSet;
 
-/// A controller as its host remembers it, also for another process that takes the host's place.
+/// A controller as remembered by its host, also for another process that takes the host's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerName {
     /// Its identifier (CNTLID).
     pub cntlid: u16,
-    /// The target's process that had it; 0 where it did not say.
+    /// Incarnation of the target's process; 0 if it did not report one.
     pub incarnation: u64,
 }
 
-/// An association that was lost, and is not known to be over.
+/// A lost association that is not known to have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fence {
-    /// Which association.
+    /// Generation of the association.
     pub(crate) generation: u64,
-    /// Its controller.
+    /// CNTLID of its controller.
     pub(crate) cntlid: u16,
-    /// The target's process that had it; 0 where it did not say.
+    /// Incarnation of the target's process; 0 if it did not report one.
     incarnation: u64,
-    /// Time after the close of its connections in which its controller ends by itself; `None` until the
-    /// first association, which shows that of a controller of another process.
+    /// Time after the close of its connections in which its controller ends by itself. For a
+    /// controller of another process: `None` until the first association, whose value is then used.
     quiet: Option<Nanos>,
-    /// It was a controller of this host, which can have it ended.
+    /// True if it was a controller of this host, which can request its end.
     is_ours: bool,
     lost_at: Time,
     /// Time at which its connections were closed; `None` until they are.
     left_at: Option<Time>,
-    /// It stands for longer than a loss may last.
+    /// True once it has stood for longer than the loss timeout.
     overdue: bool,
-    /// Time at which the controller is asked for the end of it; [`Time::NEVER`] while an answer is
-    /// awaited, and where nothing is asked.
+    /// Time at which its end is requested from the controller; [`Time::NEVER`] while an answer is
+    /// awaited, and if no request is to be sent.
     ask_at: Time,
-    /// The live association's controller cannot end it: it falls when its own controller must have
-    /// ended by itself.
+    /// True if the live association's controller cannot end it: it is lowered when its own
+    /// controller must have ended by itself.
     expires: bool,
 }
 
@@ -62,12 +62,12 @@ impl Fence {
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     standing: Vec<Fence>,
-    /// The association that was lost last.
+    /// Generation of the last lost association.
     lost: u64,
 }
 
 impl Fences {
-    /// An association is lost; it was with a controller with these parameters.
+    /// Raises a fence for a lost association, whose controller had these parameters.
     pub(crate) fn raise(&mut self, generation: u64, lost: &Parameters, now: Time) {
         self.lost = generation;
         self.standing.push(Fence {
@@ -84,8 +84,8 @@ impl Fences {
         });
     }
 
-    /// A process that is gone had this controller, and its connections are closed. Only a controller that
-    /// was this host's can be asked for its end. `number` is that of no association.
+    /// Raises a fence for a controller left by an ended process, whose connections are closed. Only
+    /// the end of a controller of this host can be requested. `number` is that of no association.
     pub(crate) fn inherit(
         &mut self,
         number: u64,
@@ -106,7 +106,7 @@ impl Fences {
         });
     }
 
-    /// The controllers behind the fences.
+    /// Returns the controllers behind the fences.
     pub(crate) fn controllers(&self) -> impl Iterator<Item = ControllerName> + '_ {
         self.standing.iter().map(|fence| ControllerName {
             cntlid: fence.cntlid,
@@ -114,13 +114,13 @@ impl Fences {
         })
     }
 
-    /// The next association is being made, with a controller with these parameters: lowers the
-    /// fences that it shows to be over, and decides how each of the others ends.
+    /// Called when the next association is established, with a controller with these parameters:
+    /// lowers the fences that this shows to be over, and decides how each remaining fence ends.
     pub(crate) fn meet(&mut self, controller: &Parameters, now: Time) {
         self.standing.retain_mut(|fence| {
             let is_known = fence.incarnation != 0 && controller.incarnation != 0;
             let is_of_other = is_known && fence.incarnation != controller.incarnation;
-            // By their identifiers, another process would end other controllers of ours.
+            // In another process, these identifiers would name different controllers of this host.
             fence.quiet.get_or_insert(controller.quiet);
             fence.expires = !controller.fenced || is_of_other || !fence.is_ours;
             fence.ask_at = if fence.expires { Time::NEVER } else { now };
@@ -128,16 +128,17 @@ impl Fences {
                 return true;
             }
             if is_of_other {
-                // The process before may still serve the same storage from another machine; on the
-                // same one it has ended: only one process at a time can open a volume.
+                // The previous process may still serve the same storage from another machine. On
+                // the same machine it has ended, because only one process at a time can open a
+                // volume.
                 return !is_same_boot(fence.incarnation, controller.incarnation);
             }
-            // An identifier that was given out anew is that of one controller alone.
+            // An identifier in use again can only belong to the new controller.
             fence.cntlid != controller.cntlid
         });
     }
 
-    /// There is no controller to ask, and none is known that cannot be asked.
+    /// No controller is live: nothing is requested, and no fence is lowered by time alone.
     pub(crate) fn part(&mut self) {
         for fence in &mut self.standing {
             fence.ask_at = Time::NEVER;
@@ -145,12 +146,12 @@ impl Fences {
         }
     }
 
-    /// Returns true if some fence falls with time alone.
+    /// Returns true if some fence is lowered by time alone.
     pub(crate) fn any_expires(&self) -> bool {
         self.standing.iter().any(|fence| fence.expires)
     }
 
-    /// The controller is asked for the end of this association, at this time.
+    /// Requests the end of this association from the controller at time `at`.
     pub(crate) fn ask_again(&mut self, generation: u64, at: Time) {
         let mut fences = self.standing.iter_mut();
         if let Some(fence) = fences.find(|fence| fence.generation == generation) {
@@ -158,42 +159,42 @@ impl Fences {
         }
     }
 
-    /// Returns a fence of which the end is to be asked for now. An answer to it is awaited then.
+    /// Returns a fence whose end is to be requested now. Its answer is then awaited.
     pub(crate) fn take_due(&mut self, now: Time) -> Option<Fence> {
         let fence = self.standing.iter_mut().find(|fence| fence.ask_at <= now)?;
         fence.ask_at = Time::NEVER;
         Some(*fence)
     }
 
-    /// Returns the time at which the controller is asked next.
+    /// Returns the time of the next request to the controller.
     pub(crate) fn next_ask(&self) -> Time {
         let times = self.standing.iter().map(|fence| fence.ask_at);
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Nothing of this association can take effect any more.
+    /// Lowers the fence of this association: its commands cannot take effect any more.
     pub(crate) fn lower(&mut self, generation: u64) {
         let others = mutation::active(Mutation::FenceFellsOthers);
         self.standing
             .retain(|fence| fence.generation != generation && !others);
     }
 
-    /// The connections of whatever was lost are closed.
+    /// Records that the connections of all lost associations are closed.
     pub(crate) fn leave(&mut self, now: Time) {
         for fence in &mut self.standing {
             fence.left_at.get_or_insert(now);
         }
     }
 
-    /// Lowers the fences of associations that their controllers must have ended by themselves, where
-    /// the live one cannot end them. Returns true if there were any.
+    /// Lowers the fences of associations whose controllers must have ended by themselves, if the
+    /// live controller cannot end them. Returns true if there were any.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         let before = self.standing.len();
         self.standing.retain(|fence| fence.expiry() > now);
         self.standing.len() < before
     }
 
-    /// Returns the time at which the next fence falls with time alone.
+    /// Returns the time at which the next fence is lowered by time alone.
     pub(crate) fn next_expiry(&self) -> Time {
         let times = self.standing.iter().map(Fence::expiry);
         times.min().unwrap_or(Time::NEVER)
@@ -203,14 +204,14 @@ impl Fences {
         self.standing.len()
     }
 
-    /// Moves the times from which is counted how long a fence has stood.
+    /// Moves the times from which the age of each fence counts.
     pub(crate) fn extend(&mut self, mut extend: impl FnMut(&mut Time)) {
         for fence in &mut self.standing {
             extend(&mut fence.lost_at);
         }
     }
 
-    /// Marks those that stand for `limit`; whether there are any that were not marked before.
+    /// Marks the fences that have stood for `limit`. Returns true if any was not marked before.
     pub(crate) fn mark_overdue(&mut self, now: Time, limit: Nanos) -> bool {
         let late = |fence: &&mut Fence| !fence.overdue && fence.lost_at + limit <= now;
         let late = self.standing.iter_mut().filter(late);
@@ -225,8 +226,8 @@ impl Fences {
     }
 }
 
-/// Returns true if two processes of a target are known to run under one boot of one machine, by
-/// their incarnations.
+/// Returns true if the incarnations show that two processes of a target run in the same boot of the
+/// same machine.
 fn is_same_boot(incarnation: u64, other: u64) -> bool {
     let boot = |incarnation: u64| incarnation >> 32;
     boot(incarnation) == boot(other) && boot(incarnation) != 0
@@ -239,29 +240,29 @@ pub(crate) enum ReplayPermission {
     Allowed,
     /// It waits for its fence.
     Fenced,
-    /// It has waited for as long as a loss may last: it is reported, and its blocks are closed.
+    /// It has waited for the loss timeout: it is reported, and its blocks are closed.
     Overdue,
 }
 
-/// The fences that stand, as channels respect them.
+/// The standing fences, as respected by channels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FenceSnapshot {
-    /// Associations with standing fences; true where the fence is overdue.
+    /// Generations of associations with standing fences; true if the fence is overdue.
     standing: Vec<(u64, bool)>,
-    /// The association that was lost last, as far as the controller has said.
+    /// Generation of the last lost association, as reported by the controller.
     lost: u64,
-    /// Blocks of writes that were reported while their fence stood: an old copy may still come.
+    /// Blocks of writes that were reported while their fence stood: an old copy may still take
+    /// effect.
     closed: Vec<(u64, Span)>,
-    /// Blocks of writes that were given up, and that the live association, of this generation, has
-    /// not answered.
+    /// Blocks of given-up writes that the live association, of this generation, has not answered.
     held: Vec<(u64, Span)>,
-    /// NSIDs that could not be identified: whatever is for them waits.
+    /// NSIDs that could not be identified: their requests wait.
     suspended: BTreeSet<u32>,
 }
 
 impl FenceSnapshot {
-    /// Requests for these namespaces wait, and for those from before that are `left`. Returns true if
-    /// that changes anything.
+    /// Makes requests for these namespaces wait, in addition to the namespaces that already wait
+    /// and for which `left` returns true. Returns true if that changes anything.
     pub(crate) fn suspend(
         &mut self,
         mut namespaces: BTreeSet<u32>,
@@ -278,7 +279,7 @@ impl FenceSnapshot {
         self.suspended.contains(&nsid)
     }
 
-    /// Takes over what stands now. Blocks behind fences that fell are open again.
+    /// Takes over the standing fences. Blocks behind lowered fences are open again.
     pub(crate) fn update(&mut self, fences: &Fences) {
         self.lost = fences.lost;
         self.standing.clear();
@@ -288,7 +289,7 @@ impl FenceSnapshot {
         let stands = |generation| self.standing.iter().any(|&(other, _)| other == generation);
         let closed = &mut self.closed;
         closed.retain(|&(generation, _)| generation > fences.lost || stands(generation));
-        // A write of an association that was lost is not answered any more.
+        // A write of a lost association is not answered any more.
         self.held.retain(|&(generation, span)| {
             let is_live = generation > fences.lost;
             if !is_live && stands(generation) {
@@ -313,8 +314,8 @@ impl FenceSnapshot {
         }
     }
 
-    /// Closes the blocks of a write that was lost with an association, and is reported before it
-    /// is known to be over. `is_lost`: that association is not live any more.
+    /// Closes the blocks of a write that was lost with an association and is reported before it is
+    /// known to be over. `is_lost`: that association is no longer live.
     pub(crate) fn close(&mut self, generation: u64, span: Span, is_lost: bool) {
         if mutation::active(Mutation::ReportedNotFenced) {
             return;
@@ -325,13 +326,13 @@ impl FenceSnapshot {
         }
     }
 
-    /// Returns true if a new write of these blocks could be undone by an old one.
+    /// Returns true if an old write could still overwrite a new write of these blocks.
     pub(crate) fn closes(&self, span: Span) -> bool {
         self.closed.iter().any(|(_, closed)| closed.overlaps(span))
     }
 
-    /// Holds newer writes of these blocks back: an older one was given up, and may still be done by
-    /// the association of this generation.
+    /// Holds newer writes of these blocks back: an older one was given up, and the association of
+    /// this generation may still execute it.
     pub(crate) fn hold(&mut self, generation: u64, span: Span) {
         if mutation::active(Mutation::HoldForgotten) {
             return;
@@ -339,7 +340,7 @@ impl FenceSnapshot {
         self.held.push((generation, span));
     }
 
-    /// The older write is over, or its blocks are closed.
+    /// Ends a hold: the older write is over, or its blocks are closed.
     pub(crate) fn let_go(&mut self, generation: u64, span: Span) {
         let this = (generation, span);
         if let Some(place) = self.held.iter().position(|&held| held == this) {

@@ -1,9 +1,10 @@
 //! The state machine of a channel: its states, the causes that change them, and the times of its
 //! attempts to get queues.
 //!
-//! [`TRANSITIONS`] lists every transition. The channel reports a cause to [`ChannelMachine::enter`],
-//! which updates the times, and then acts on its lanes and requests as the new state requires. A cause
-//! that is not listed for the current state is a bug of this crate and panics.
+//! [`TRANSITIONS`] lists every transition. The channel reports a cause to
+//! [`ChannelMachine::enter`], which updates the times. Then it acts on its lanes and requests as
+//! the new state requires. A cause that is not listed for the current state is a bug of this crate
+//! and panics.
 
 use crate::limits::ASK_AGAIN;
 use crate::options::ConnectOptions;
@@ -22,11 +23,11 @@ base::named! {
         Joining = "joining",
         /// A channel that got no queue requests one again. If no lane opens, it is `Gone` again.
         Retrying = "retrying",
-        /// Requests flow.
+        /// Requests are sent.
         Live = "live",
-        /// Lanes are being closed. Then the channel follows the association.
+        /// Lanes are being closed; the channel then follows the association.
         Leaving = "leaving",
-        /// No lane could be opened. Lanes are being closed, then the channel is `Gone`.
+        /// No lane could be opened. Lanes are being closed; the channel is then `Gone`.
         Refused = "refused",
         /// Requests fail. The channel may get a queue later.
         Gone = "gone",
@@ -114,8 +115,8 @@ fn next(state: ChannelState, cause: Cause) -> Option<ChannelState> {
 pub(crate) enum OtherWay {
     /// They fail at once, with their lost writes.
     None,
-    /// They fail with [`Gone`](block::BlockError::Gone), lost writes only once they can no longer take
-    /// effect: the submitter repeats them elsewhere.
+    /// They fail with [`Gone`](block::BlockError::Gone), lost writes only once they can no longer
+    /// take effect: the submitter repeats them elsewhere.
     Repeated,
     /// The channel's owner takes them, lost writes as above, and the channel requests a queue every
     /// [`ASK_AGAIN`].
@@ -127,9 +128,9 @@ pub(crate) enum OtherWay {
 pub(crate) struct ChannelMachine {
     state: ChannelState,
     pub(crate) other_way: OtherWay,
-    /// First and last failure to open any lane since the channel was live.
+    /// Times of the first and last failure to open any lane since the channel was live.
     failing: Option<(Time, Time)>,
-    /// Time at which the channel must run at the latest while `failing`: later is an absence.
+    /// Time by which the channel must run while `failing`: a later run counts as an absence.
     run_by: Time,
     /// `Gone`: time at which a queue is requested again.
     retry_at: Time,
@@ -148,7 +149,7 @@ pub(crate) struct ChannelMachine {
 }
 
 impl ChannelMachine {
-    /// A channel that waits for an association with these options.
+    /// Creates the machine of a channel that waits for an association with these options.
     pub(crate) const fn new(options: &ConnectOptions) -> Self {
         Self {
             state: Waiting,
@@ -228,8 +229,8 @@ impl ChannelMachine {
         self.failing.is_some()
     }
 
-    /// Returns true if the channel gets no queue although an association is live: no lane opened for
-    /// the loss timeout, or when the channel requested one again.
+    /// Returns true if the channel gets no queue although an association is live: no lane opened
+    /// for the loss timeout, or when the channel requested one again.
     pub(crate) fn is_refused(&self) -> bool {
         let lasts = |limit: Nanos| {
             let failing = self.failing.map(|(first, last)| last.since(first));
@@ -238,15 +239,15 @@ impl ChannelMachine {
         self.state == Refused || self.loss_timeout.is_some_and(lasts)
     }
 
-    /// Notes that a lane could not be opened and no lane is live; `refused` if the controller refused
-    /// its queue. Returns true if the channel waits no longer: [`NoLane`](Cause::NoLane).
+    /// Notes that a lane could not be opened and no lane is live; `refused` if the controller
+    /// refused its queue. Returns true if the channel waits no longer: [`NoLane`](Cause::NoLane).
     pub(crate) fn has_no_lane(&mut self, refused: bool, now: Time) -> bool {
         self.note_failure(now);
-        // The owner takes its requests: they need not wait.
+        // The owner takes its requests, so they need not wait.
         self.state == Retrying || refused && self.is_replaceable() || self.is_refused()
     }
 
-    /// Has refused lanes opened again after a delay, which doubles up to [`ASK_AGAIN`].
+    /// Schedules refused lanes to be opened again after a delay, which doubles up to [`ASK_AGAIN`].
     pub(crate) fn reopen_later(&mut self, now: Time) {
         debug_assert!(self.state == Live || self.state.is_opening());
         let delay = self.reopen_delay;
@@ -269,9 +270,9 @@ impl ChannelMachine {
         self.retry_at.min(self.reopen_at).min(self.run_by)
     }
 
-    /// Excludes time in which the channel did not run, because the machine or the thread stood still,
-    /// from the time in which no lane opened: no attempt was made in it. At least one connect timeout
-    /// is left for an attempt now.
+    /// Excludes time in which the channel did not run, because the machine or the thread was
+    /// stopped, from the time in which no lane opened: no attempt was made in it. At least one
+    /// connect timeout is left for an attempt now.
     pub(crate) fn make_up_for_absence(&mut self, now: Time) {
         let due = std::mem::replace(&mut self.run_by, Time::NEVER);
         let Some((first, _)) = &mut self.failing else {
@@ -374,7 +375,7 @@ mod tests {
         gone(OtherWay::None, |_| {}).enter(Cause::LanesLive, Time::ZERO);
     }
 
-    /// A channel that opened refused lanes when it was gone left them open at its end.
+    /// A channel without a queue that had reopened refused lanes left them open when it was closed.
     #[test]
     fn refused_lanes_are_opened_again_in_no_state_without_lanes() {
         for cause in [
@@ -423,7 +424,7 @@ mod tests {
         assert!(machine.has_no_lane(false, at(11)));
         assert_eq!(machine.enter(Cause::NoLane, at(11)), Refused);
         assert!(machine.is_refused() && !machine.is_back());
-        // The next association has no further time either.
+        // The next association gets no further time.
         machine.enter(Cause::AssociationMoved, at(12));
         assert!(machine.is_refused() && machine.is_back());
         machine.enter(Cause::NoQueue, at(12));
@@ -465,7 +466,7 @@ mod tests {
             assert_eq!(machine.enter(Cause::NoLane, due), Refused);
             machine.enter(Cause::NoQueue, due);
             assert_eq!(machine.deadline(), due + ASK_AGAIN);
-            // Another association has other queues.
+            // The next association has other queues.
             machine.enter(Cause::AssociationLive, due);
             assert!(machine.is_back() && machine.deadline() == Time::NEVER);
             machine.enter(Cause::LanesLive, due);

@@ -1,5 +1,5 @@
-//! Recovery from a lost association: the channel's state machine ([`machine`]), fences, replay, and the
-//! effect of a loss on writes. The reasons are in docs/design/decisions/0004-replay.md.
+//! Recovery from a lost association: the channel's state machine ([`machine`]), fences, replay, and
+//! the effect of a loss on writes. The reasons are in docs/design/decisions/0004-replay.md.
 //!
 //! # Invariants
 //!
@@ -14,10 +14,10 @@
 //! 4. *No write undone.* If a lost write is reported while its fence stands, no channel writes its
 //!    blocks again until the fence is lowered ([`fences`]).
 //! 5. *No overtaking.* A channel sends no newer write while an overlapping older one is to be sent
-//!    again ([`range_locks`]). Outstanding writes of two channels have no order, even if both channels
-//!    belong to one submitter (its direct lane and the ingress).
-//! 6. *One completion.* A request is completed once, by its answer or by one report, and never while
-//!    a command of it can still be answered ([`replay`]).
+//!    again ([`range_locks`]). Outstanding writes of two channels have no order, even if both
+//!    channels belong to one submitter (its direct lane and the ingress).
+//! 6. *One completion.* A request is completed once, by its answer or by one report, and never
+//!    while a command of it can still be answered ([`replay`]).
 //! 7. *No false Flush.* A Flush fails if the target has lost writes that it covers ([`unflushed`]).
 //! 8. *The same volume.* A request is sent again only to the volume that it was submitted to
 //!    ([`NamespaceState`](crate::association::NamespaceState)).

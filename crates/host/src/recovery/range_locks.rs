@@ -3,8 +3,8 @@
 use super::span::Span;
 use crate::command::exchange::Exchange;
 
-/// The ranges of replayed writes. Until such a write is acknowledged, no newer write that overlaps
-/// with it may leave: either of the two could be the last to take effect.
+/// The ranges of resent writes. Until such a write is acknowledged, no newer overlapping write may
+/// be sent, because either of the two could take effect last.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
     held: Vec<Span>,

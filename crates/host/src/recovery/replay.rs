@@ -1,4 +1,4 @@
-//! The requests of one channel that were lost with a connection, and the decision when each is sent
+//! The requests of one channel that were lost with a connection, and the decision when to send each
 //! again.
 
 use super::fences::{FenceSnapshot, ReplayPermission};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) exchange: Exchange,
-    /// Generation of the association that a write was lost with; 0 where none of its commands can
+    /// Generation of the association with which a write was lost; 0 if none of its commands can
     /// still take effect.
     pub(crate) lost_with: u64,
     /// Time from which it may be sent again.
@@ -25,7 +25,7 @@ pub(crate) struct Replay {
 /// Decision about the oldest lost request.
 #[derive(Debug)]
 pub(crate) enum ReplayStep {
-    /// There is none, or none that need not wait.
+    /// There is none, or the requests that need not wait have been handled.
     Nothing,
     /// It waits for its fence, or for the replay margin.
     Wait,
@@ -38,26 +38,26 @@ pub(crate) enum ReplayStep {
 /// Recovery state of one channel.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// Generation of the association that the lanes were opened on last.
+    /// Generation of the association on which the lanes were last opened.
     pub(crate) joined: u64,
     fences: FenceSnapshot,
     /// Version of `fences`.
     version: u64,
-    /// Requests that were lost with a connection, or are to be sent again; oldest first.
+    /// Requests that were lost with a connection or are to be sent again, oldest first.
     lost: VecDeque<Replay>,
-    /// No decision about one of them is due before, unless the fences or the association change.
+    /// Time of the next decision about one of them, unless the fences or the association change.
     due: Time,
-    /// Number of them that had to wait, one after the other, since `due` was set from all.
+    /// Number of consecutive requests that had to wait since `due` was computed from all.
     waits: usize,
-    /// Time from which lost writes may leave.
+    /// Time from which lost writes may be sent.
     writes_at: Time,
-    /// Time at which the controllers of all lanes that were closed must have ended by themselves.
+    /// Time at which the controllers of all closed lanes must have ended by themselves.
     safe_at: Time,
     pub(crate) locks: RangeLocks,
 }
 
 impl Recovery {
-    /// The state of a channel that takes so many requests.
+    /// Creates the state of a channel that accepts `capacity` requests.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             joined: 0,
@@ -72,8 +72,8 @@ impl Recovery {
         }
     }
 
-    /// Notes that the lanes are opened on the association of this generation; lost writes may leave
-    /// from `writes_at` on.
+    /// Records that the lanes are opened on the association of this generation; lost writes may be
+    /// sent from `writes_at` on.
     pub(crate) fn join(&mut self, generation: u64, writes_at: Time) {
         assert!(
             generation >= self.joined,
@@ -84,18 +84,17 @@ impl Recovery {
         self.due = Time::ZERO;
     }
 
-    /// Notes that the lanes are closed; their controller ends by itself by `safe_at`.
+    /// Records that the lanes are closed; their controller ends by itself by `safe_at`.
     pub(crate) fn leave(&mut self, safe_at: Time) {
         self.safe_at = self.safe_at.max(safe_at);
     }
 
-    /// Returns the time at which the controllers of all lanes that were closed must have ended by
-    /// themselves.
+    /// Returns the time at which the controllers of all closed lanes must have ended by themselves.
     pub(crate) const fn safe_at(&self) -> Time {
         self.safe_at
     }
 
-    /// Takes over the fences of the association where they have changed.
+    /// Updates the copy of the association's fences if they have changed.
     #[inline]
     pub(crate) fn refresh(&mut self, association: &Association) {
         if association.fence_version() != self.version {
@@ -104,7 +103,7 @@ impl Recovery {
         }
     }
 
-    /// Returns true if a new request would write blocks that an old write may still change.
+    /// Returns true if a new request would write blocks that an old write may still overwrite.
     #[inline]
     pub(crate) fn is_fenced(&self, exchange: &Exchange) -> bool {
         !self.fences.is_open() && exchange.written().any(|span| self.fences.closes(span))
@@ -127,7 +126,8 @@ impl Recovery {
         nsid.is_some_and(|nsid| self.fences.suspends(nsid))
     }
 
-    /// Returns true if an older write to blocks that it writes was given up, and may still be done.
+    /// Returns true if an older write to blocks that it writes was given up, and may still be
+    /// executed.
     #[inline]
     pub(crate) fn is_held(&self, exchange: &Exchange) -> bool {
         let held = |span| self.fences.holds(span);
@@ -144,7 +144,7 @@ impl Recovery {
         self.lost.iter_mut().map(|replay| &mut replay.exchange)
     }
 
-    /// Puts what `change` makes of each request that is to be sent again in its place.
+    /// Replaces each request that is to be sent again by the result of `change`.
     pub(crate) fn replace_lost(&mut self, mut change: impl FnMut(Exchange) -> Vec<Exchange>) {
         for _ in 0..self.lost.len() {
             let Replay {
@@ -161,8 +161,9 @@ impl Recovery {
         }
     }
 
-    /// Takes the first of `which` that is to be sent again. Where an old command of it may come
-    /// although no fence says so, it is kept, and `error` reported when that is over.
+    /// Takes the first request matching `which` that is to be sent again. If an old command of it
+    /// may still take effect although no fence shows that, it is kept, and `error` is reported once
+    /// that is over.
     pub(crate) fn give_up(
         &mut self,
         now: Time,
@@ -192,8 +193,7 @@ impl Recovery {
         self.lost.len()
     }
 
-    /// Puts a request that the controller asked to be sent again behind the others. It waits longer
-    /// each time.
+    /// Appends a request that the controller asked to be sent again. It waits longer each time.
     pub(crate) fn retry(&mut self, mut exchange: Exchange, now: Time) {
         let delay = 1u64.checked_shl(exchange.retries.into()).unwrap_or(0) / 2;
         exchange.retries += 1;
@@ -204,7 +204,7 @@ impl Recovery {
         });
     }
 
-    /// Puts a request that found no free lane before the others.
+    /// Puts a request that found no free lane first.
     pub(crate) fn push_front(&mut self, exchange: Exchange) {
         self.lost.push_front(Replay {
             exchange,
@@ -234,20 +234,20 @@ impl Recovery {
     }
 
     /// Keeps a lost request until it may be sent again, or is reported. A write that is not sent
-    /// again is kept all the same: once it is reported, no command of it may take effect any more.
+    /// again is kept too, because once it is reported, no command of it may take effect any more.
     pub(crate) fn keep(&mut self, replay: Replay) {
         self.due = self.due.min(self.not_before(&replay));
         self.lost.push_back(replay);
     }
 
-    /// Takes the oldest lost request, whatever it waits for.
+    /// Takes the oldest lost request, even if it still waits.
     pub(crate) fn take(&mut self) -> Option<Replay> {
         self.lost.pop_front()
     }
 
     /// Decides about the oldest lost request, with the fences as last [refreshed](Self::refresh).
-    /// `is_gone` returns true for requests of namespaces that went away. Those that wait are not
-    /// looked at again before one of them is due: a controller may refuse a whole queue of commands.
+    /// `is_gone` returns true for requests of removed namespaces. Waiting requests are not checked
+    /// again before one of them is due, because a controller may refuse a whole queue of commands.
     pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&Exchange) -> bool) -> ReplayStep {
         if now < self.due {
             return ReplayStep::Nothing;
@@ -283,8 +283,8 @@ impl Recovery {
         ReplayStep::Send(replay.exchange)
     }
 
-    /// Returns the time of the next decision about lost requests, or an earlier one after which all
-    /// are looked at: [`next`](Self::next) says it then.
+    /// Returns the time of the next decision about lost requests, or an earlier time at which
+    /// [`next`](Self::next) checks all of them.
     pub(crate) fn deadline(&self) -> Time {
         if self.lost.is_empty() {
             Time::NEVER
@@ -293,8 +293,8 @@ impl Recovery {
         }
     }
 
-    /// Returns the time at which lost requests may be sent again, of those that do not wait for a
-    /// fence or a namespace: a change of these wakes the channel.
+    /// Returns the earliest time at which a lost request may be sent again, excluding those that
+    /// wait for a fence or a namespace: a change of these wakes the channel.
     fn earliest(&self) -> Time {
         let free = self.lost.iter().filter(|replay| {
             self.fences.replay_permission(replay.lost_with) != ReplayPermission::Fenced
@@ -304,7 +304,7 @@ impl Recovery {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Returns the time from which a lost request may be sent again, whatever its fence says.
+    /// Returns the time from which a lost request may be sent again, regardless of its fence.
     fn not_before(&self, replay: &Replay) -> Time {
         let margin = if replay.exchange.replayed {
             self.writes_at
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use wire::nvme::Command;
 
-    /// Asks for decisions as a channel does. Returns the numbers of those that wait and are sent.
+    /// Requests decisions as a channel does. Returns the numbers of waiting and of sent requests.
     fn drain(recovery: &mut Recovery, now: Time) -> (usize, usize) {
         let (mut waiting, mut sent) = (0, 0);
         for _ in 0..recovery.len() {
@@ -334,7 +334,7 @@ mod tests {
         (waiting, sent)
     }
 
-    /// Each refused command, each answer and each turn went through all that waited.
+    /// Each refused command, each answer and each turn scanned all waiting requests.
     #[test]
     fn requests_that_wait_for_their_time_are_looked_at_once() {
         let count = 1024;

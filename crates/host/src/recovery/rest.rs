@@ -1,9 +1,10 @@
-//! Channels at rest: they have nothing outstanding, and their threads may be asleep.
+//! Channels at rest: they have nothing outstanding, and their threads may sleep.
 //!
-//! A controller that has lost its association does not wait for the connections of such a channel: it
-//! *retires* them, which takes them out of the [count](super::epoch::SharedEpoch). The channel and the
-//! controller decide by one value which of them comes first: a channel that could end its rest is
-//! waited for, and one that was retired closes its connections before it sends anything.
+//! A controller that has lost its association does not wait for the connections of such a channel:
+//! it *retires* them, which removes them from the [count](super::epoch::SharedEpoch). One atomic
+//! value decides whether the channel or the controller comes first: the controller waits for a
+//! channel that has ended its rest, and a retired channel closes its connections before it sends
+//! anything.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -18,17 +19,17 @@ const RETIRED: u32 = u32::MAX;
 pub(crate) struct Rest(AtomicU32);
 
 impl Rest {
-    /// The channel does not rest.
+    /// Creates the state of a channel that does not rest.
     pub(crate) fn new() -> Self {
         Self(AtomicU32::new(AWAKE))
     }
 
-    /// The channel rests with `open` connections. It looks at the epoch after that, and
+    /// Begins a rest with `open` connections. The channel reads the epoch after that, and
     /// [retires](Self::retire) them itself if the association is lost.
     pub(crate) fn begin(&self, open: u32) {
         self.0.store(open, Ordering::SeqCst);
-        // Orders the rest before a look at the epoch: of a channel that begins to rest and a
-        // controller that loses the association, one sees the other.
+        // Orders the start of the rest before the read of the epoch: of a channel that begins to
+        // rest and a controller that loses the association, at least one sees the other.
         fence(Ordering::SeqCst);
     }
 
@@ -64,14 +65,14 @@ mod loom_tests {
 
     fn check(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        // More switches out of turn take minutes.
+        // More preemptions take minutes.
         builder.preemption_bound = Some(3);
         builder.check(model);
     }
 
-    /// A channel with a connection begins and ends its rest while the association is lost: no command
-    /// leaves once the next association may be announced, and the controller is never left to wait for
-    /// a channel that rests.
+    /// A channel with a connection begins and ends its rest while the association is lost: no
+    /// command is sent once the next association may be announced, and the controller never waits
+    /// for a channel at rest.
     #[test]
     fn loom_a_channel_at_rest_is_not_waited_for_and_sends_nothing_late() {
         check(|| {

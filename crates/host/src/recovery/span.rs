@@ -1,11 +1,11 @@
 //! A range of blocks of a namespace.
 
-/// Blocks of a namespace.
+/// A range of blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) nsid: u32,
     pub(crate) start: u64,
-    /// The first block beyond.
+    /// The first block after the range.
     pub(crate) end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The meaning of a completion's status for its request: done, sent again, or failed.
+//! The meaning of a completion's status for its request: success, retry, or failure.
 
 use block::BlockError;
 use wire::nvme::Status;
@@ -6,15 +6,15 @@ use wire::nvme::Status;
 /// Meaning of a status for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is done.
+    /// It succeeded.
     Done,
-    /// Sending the same command again may help.
+    /// It may succeed if the same command is sent again.
     Retry(BlockError),
     /// It failed.
     Failed(BlockError),
 }
 
-/// Judges the status of an I/O command. `[NVMe Base 2.0 §3.3.3.2.1]`, `[NVMe NVM 1.0 §3.1.2]`
+/// Classifies the status of an I/O command. `[NVMe Base 2.0 §3.3.3.2.1]`, `[NVMe NVM 1.0 §3.1.2]`
 pub(crate) fn judge(status: Status) -> Verdict {
     if status.is_success() {
         return Verdict::Done;
@@ -42,7 +42,7 @@ pub(crate) fn judge(status: Status) -> Verdict {
     }
 }
 
-/// Returns true if a status names a passing condition, and "do not retry" is not set.
+/// Returns true if the status is a transient condition and "do not retry" is not set.
 pub(crate) fn is_passing(status: Status) -> bool {
     let passing = matches!(
         status.type_and_code(),

@@ -1,23 +1,22 @@
-//! Writes of a namespace that were acknowledged and not flushed: a target that loses power loses
-//! them.
+//! Acknowledged, unflushed writes of a namespace: a target that loses power loses them.
 //!
-//! A controller with a volatile write cache may forget such writes when it comes back. They cannot
-//! be sent again, for they were answered; so the next Flush of every channel fails, which would
-//! have promised them otherwise (docs/design/decisions/0024-lost-caches.md). A Flush that was submitted before
-//! the loss was reported must never succeed.
+//! A controller with a volatile write cache may have lost such writes when it comes back. They
+//! cannot be sent again, because they were answered. So the next Flush of every channel fails,
+//! which would otherwise confirm them (docs/design/decisions/0024-lost-caches.md). Invariant: a
+//! Flush that was submitted before the loss was reported never succeeds.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Writes and flushes of a namespace, in the order of a clock that every Flush moves on.
+/// Writes and Flushes of a namespace, ordered by a clock that each Flush advances.
 #[derive(Debug)]
 pub(crate) struct Unflushed {
     clock: AtomicU64,
     /// Clock of the last acknowledged write that may still be in a cache; 0 for none.
     written: AtomicU64,
-    /// Up to when all of them are on the medium, or accounted as lost.
+    /// Clock up to which all writes are on the medium, or counted as lost.
     flushed: AtomicU64,
     /// Number of losses.
     losses: AtomicU32,
@@ -36,7 +35,8 @@ impl Unflushed {
         }
     }
 
-    /// A write without FUA was acknowledged. Two loads, except for the first one after a Flush.
+    /// Records that a write without FUA was acknowledged. Two loads, except for the first write
+    /// after a Flush.
     #[inline]
     pub(crate) fn wrote(&self) {
         let now = self.clock.load(Ordering::SeqCst);
@@ -45,17 +45,17 @@ impl Unflushed {
         }
     }
 
-    /// A Flush is asked for. Returns its mark for [`flushed`](Self::flushed).
+    /// Begins a Flush. Returns its mark for [`flushed`](Self::flushed).
     pub(crate) fn begin_flush(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The Flush with this mark is done: what was acknowledged before it is on the medium.
+    /// Completes the Flush with this mark: writes acknowledged before it are on the medium.
     pub(crate) fn flushed(&self, mark: u64) {
         self.flushed.fetch_max(mark, Ordering::SeqCst);
     }
 
-    /// The cache may have been lost, and with it whatever was not flushed.
+    /// Records that the cache, and with it all unflushed writes, may have been lost.
     pub(crate) fn lose(&self) {
         let now = self.clock.fetch_add(1, Ordering::SeqCst);
         let flushed = self.flushed.fetch_max(now, Ordering::SeqCst);
@@ -64,7 +64,7 @@ impl Unflushed {
         }
     }
 
-    /// A write was acknowledged by an answer that is older than the last loss.
+    /// Records a loss of a write whose acknowledgement is older than the last loss of the cache.
     pub(crate) fn lose_answered(&self) {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
@@ -74,12 +74,12 @@ impl Unflushed {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of losses that were reported: a new channel need not report them again.
+    /// Returns the number of reported losses: a new channel need not report them again.
     pub(crate) fn reported(&self) -> u32 {
         self.reported.load(Ordering::SeqCst)
     }
 
-    /// Notes that the losses so far are reported.
+    /// Records that this number of losses was reported.
     pub(crate) fn report(&self, losses: u32) {
         self.reported.fetch_max(losses, Ordering::SeqCst);
     }
@@ -141,17 +141,17 @@ mod loom_tests {
             })
         }
 
-        /// A write of the association that is lost was acknowledged, as a channel does it.
+        /// Acknowledges a write of the lost association, as a channel does.
         fn wrote(&self) {
             self.unflushed.wrote();
-            // For loom, accesses that are sequentially consistent are not; fences are.
+            // In loom, sequentially consistent accesses are not ordered as such; fences are.
             fence(Ordering::SeqCst);
             if self.caches_lost.load(Ordering::SeqCst) >= LOST {
                 self.unflushed.lose_answered();
             }
         }
 
-        /// The controller lost its cache, as an association does it.
+        /// Loses the controller's cache, as an association does.
         fn lose(&self) {
             self.caches_lost.store(LOST, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -159,8 +159,8 @@ mod loom_tests {
         }
     }
 
-    /// A channel hears of its write's acknowledgement while the association hears of the loss:
-    /// whatever the order, the next Flush fails.
+    /// A channel receives its write's acknowledgement while the association learns of the loss: in
+    /// any order, the next Flush fails.
     #[test]
     fn loom_a_write_that_is_acknowledged_beside_a_loss_is_counted() {
         let mut model = loom::model::Builder::new();
@@ -182,8 +182,8 @@ mod loom_tests {
         });
     }
 
-    /// A Flush that began before the acknowledgement promises nothing of the write, whenever it is
-    /// done.
+    /// A Flush that began before the acknowledgement confirms nothing about the write, whenever it
+    /// completes.
     #[test]
     fn loom_a_flush_under_way_hides_no_loss_of_what_was_acknowledged_after_it_began() {
         loom::model(|| {

@@ -1,11 +1,10 @@
-//! Application steering on the host: every 10 ms, threads that opted in move to the core where
-//! they are better off. `[blk-switch §3.3, Algorithm 2]`
+//! Application steering on the host: every 10 ms, threads that opted in move to a better core.
+//! `[blk-switch §3.3, Algorithm 2]`
 //!
-//! A thread opts in when it opens a channel of a namespace that is
-//! [`steered`](super::SwitchedNamespace::steered); it is moved within the cores that it could run
-//! on then and that the switchboard has, and gets its cores back when the channel is dropped. One
-//! that may run on a single core was pinned by its user and stays. Owned by the switchboard; sleeps
-//! while no thread has opted in.
+//! A thread opts in when it opens a channel of a [`steered`](super::SwitchedNamespace::steered)
+//! namespace. It is moved within the cores of the switchboard that it could run on then, and its
+//! affinity is restored when the channel is dropped. A thread that may run on only one core was
+//! pinned by its user and stays. Owned by the switchboard; sleeps while no thread has opted in.
 
 use super::request_steering::LoadTable;
 use super::request_steering::SharedLoad;
@@ -20,18 +19,18 @@ use std::time::Duration;
 use switch::application_steering::{ApplicationSteeringRules, SteeredThread};
 use switch::{ApplicationSteering, Class, CoreSet, PerClass};
 
-/// A thread that may be moved, as it says itself.
+/// A thread that may be moved, with the values that it publishes.
 #[derive(Debug)]
 pub(super) struct SteeredMember {
     class: Class,
-    /// Its load; written by the thread alone.
+    /// Its load; written only by the thread.
     load: SharedLoad,
-    /// The number of the core that it runs on, as it saw it last.
+    /// Number of the core on which it last ran, as it observed.
     core: AtomicU64,
 }
 
 impl SteeredMember {
-    /// It submitted a request, with which so many bytes are outstanding.
+    /// Samples its load with a request that it submitted; `outstanding_bytes` are now outstanding.
     #[inline]
     pub(super) fn note_request(&self, now: Time, outstanding_bytes: u64) {
         self.load.sample(now, outstanding_bytes);
@@ -46,7 +45,7 @@ impl SteeredMember {
 struct Member {
     steered: Arc<SteeredMember>,
     thread: Pid,
-    /// Cores that it could run on when it opted in.
+    /// CPU affinity when it opted in.
     before: CpuSet,
     allowed: CoreSet,
     pinned: bool,
@@ -54,10 +53,10 @@ struct Member {
 }
 
 impl Member {
-    /// Gives a thread that was moved the cores back that it could run on before.
+    /// Restores the CPU affinity of a thread that was moved.
     fn let_go(&mut self) {
         if std::mem::take(&mut self.moved) {
-            // A thread that has ended needs no cores.
+            // Fails if the thread has ended, which is harmless.
             let _ = sched_setaffinity(Some(self.thread), &self.before);
         }
     }
@@ -82,12 +81,12 @@ struct SteeringState {
 
 impl SteeringState {
     fn members(&self) -> MutexGuard<'_, Members> {
-        // No change of the list can stop half way.
+        // Each change of the list is complete, so poisoning does no harm.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread that steers.
+/// The thread that runs application steering.
 #[derive(Debug)]
 pub(super) struct SteeringThread {
     shared: Arc<SteeringState>,
@@ -103,7 +102,7 @@ pub(super) struct Registration {
 }
 
 impl SteeringThread {
-    /// Starts it; with a single core there is nothing to steer, and no thread.
+    /// Starts the thread; none with a single core, because there is nothing to steer.
     pub(super) fn start(
         cores: &[CoreId],
         loads: Arc<LoadTable>,
@@ -132,7 +131,7 @@ impl SteeringThread {
         Ok(Self { shared, thread })
     }
 
-    /// The calling thread may be moved from now on.
+    /// Registers the calling thread to be moved.
     pub(super) fn join(&self, class: Class) -> Option<Registration> {
         let before = sched_getaffinity(None).ok()?;
         let mut allowed = CoreSet::EMPTY;
@@ -167,13 +166,13 @@ impl SteeringThread {
         })
     }
 
-    /// Other rules, from the next step on.
+    /// Sets the rules from the next step on.
     pub(super) fn reconfigure(&self, rules: ApplicationSteeringRules) {
         self.shared.members().rules = rules;
         self.shared.changed.notify_one();
     }
 
-    /// Threads moved so far, by class.
+    /// Returns the number of moves so far, by class.
     pub(super) fn moved(&self) -> PerClass<u64> {
         self.shared.members().moved
     }
@@ -202,7 +201,7 @@ impl Drop for Registration {
     }
 }
 
-/// Steers until it is over.
+/// Runs steps until it is stopped.
 fn steer(shared: &SteeringState) {
     let mut members = shared.members();
     let mut steering = ApplicationSteering::new(members.rules);
@@ -224,7 +223,7 @@ fn steer(shared: &SteeringState) {
     }
 }
 
-/// One look at the loads, and the moves that follow from it.
+/// One step: samples the loads and moves threads accordingly.
 fn step(
     shared: &SteeringState,
     members: &mut Members,
@@ -256,7 +255,7 @@ fn step(
         let Some((_, member)) = member else { continue };
         let mut set = CpuSet::new();
         set.set(change.to.0 as usize);
-        // It may have ended meanwhile, or its cpuset have shrunk: then it stays where it is.
+        // It may have ended meanwhile, or its cpuset may have shrunk: then it stays on its core.
         if sched_setaffinity(Some(member.thread), &set).is_ok() {
             member.moved = true;
             member.steered.note_core(change.to);
@@ -290,7 +289,7 @@ mod tests {
         let steering = SteeringThread::start(&cores, Arc::clone(&loads), rules()).unwrap();
         let registration = steering.join(Class::Throughput).unwrap();
         registration.steered.note_core(cores[0]);
-        // Requests that come and go, so that the loads stay.
+        // Requests that come and go, so that the loads stay constant.
         let work = || {
             let now = monotonic();
             for (class, bytes) in [(Class::Latency, 4_096), (Class::Throughput, 1 << 20)] {
@@ -306,7 +305,7 @@ mod tests {
         let now = sched_getaffinity(None).unwrap();
         assert_eq!(now.count(), 1);
         assert!(!now.is_set(cores[0].0 as usize));
-        // It stayed where it had been moved for as long as it lived.
+        // It used to stay on the core to which it had been moved until it ended.
         let off = ApplicationSteeringRules {
             enabled: false,
             ..rules()

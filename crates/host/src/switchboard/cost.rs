@@ -15,13 +15,13 @@ use reactor::{Context, Driver as _, Region, Service as _};
 use std::sync::Arc;
 use switch::{Class, Knobs};
 
-/// Processor time of one `Latency` request through ingress, steering, accounts and egress and back
-/// to its submitter, with `depth` of them (1 to 128) between two turns of the dataplane thread,
-/// measured over `requests` requests on the calling thread. No controller is connected, so the
-/// egress answers at once: what a lane costs comes on top.
+/// Processor time of one `Latency` request through ingress, steering, accounting and egress and
+/// back to its submitter, with `depth` requests (1 to 128) between two turns of the dataplane
+/// thread, measured over `requests` requests on the calling thread. No controller is connected, so
+/// the egress answers at once; the cost of a lane is not included.
 ///
 /// # Errors
-/// When the machine refuses an io_uring or memory.
+/// No io_uring or memory available.
 pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     let mut driver = UringDriver::new(&super::driver_options())?;
     let ingresses = Arc::new(vec![Ingress::new(INGRESS_ENTRIES)]);
@@ -75,7 +75,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
 mod tests {
     #[test]
     fn every_request_comes_back() {
-        // It would never end if one were lost.
+        // It would never end if a request were lost.
         super::cost_of_passing(10_000, 7).unwrap();
     }
 }

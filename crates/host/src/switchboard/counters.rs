@@ -4,10 +4,11 @@ use std::sync::{Mutex, PoisonError};
 use switch::doorbell::Reason;
 use switch::{Class, Coalescer, PerClass, doorbell, request_steering};
 
-/// Counters of one dataplane thread since its start, published within 10 ms of what they count.
+/// Counters of one dataplane thread since its start, published within 10 ms.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
-    /// `Latency` requests that their submitters sent themselves, beside those of the ingress.
+    /// `Latency` requests that their submitters sent over direct lanes, in addition to those of the
+    /// ingress.
     pub direct_requests: u64,
     /// Requests taken from the ingress, by class.
     pub requests: PerClass<u64>,
@@ -15,32 +16,33 @@ pub struct CoreCounters {
     pub bytes: PerClass<u64>,
     /// Counters of request steering.
     pub steering: request_steering::RequestSteeringCounters,
-    /// Average load in bytes outstanding, by class.
+    /// Average outstanding bytes, by class.
     pub load_bytes: PerClass<u64>,
-    /// Caravans: how large they were, and why they left.
+    /// Caravans: their sizes, and the reasons for which they were sent.
     pub caravans: PerClass<doorbell::DoorbellCounters>,
-    /// Notifications of submitters about completions; each wakes its submitter if that sleeps.
+    /// Notifications of completions to submitters; each wakes its submitter if that sleeps.
     pub notifications: u64,
-    /// Completions that these notifications were about.
+    /// Completions covered by these notifications.
     pub notified_completions: u64,
-    /// Times that a `Latency` request came while these were sparse ([`switch::latency_activity`]).
+    /// Arrivals of a `Latency` request while such requests were sparse
+    /// ([`switch::latency_activity`]).
     pub sparse_arrivals: u64,
 }
 
 impl CoreCounters {
-    /// Counts the notification of a submitter about what was held.
+    /// Counts the notification of a submitter about held completions.
     pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
         self.notifications += 1;
         self.notified_completions += u64::from(held_completions.notified());
     }
 
-    /// Returns all counters with their names, in a fixed order: the interfaces of other languages
-    /// have them from here. Those of a class begin with its name: `latency_requests`. Of its caravans
-    /// these are their number, their requests and bytes (`sent_requests`, `sent_bytes`), and how many
-    /// left for each [`Reason`] (`latency_rings_timer`), not their sizes.
+    /// Returns all counters with their names, in a fixed order; used by the bindings of other
+    /// languages. Counters of a class begin with its name: `latency_requests`. Of its caravans:
+    /// their number, their requests and bytes (`sent_requests`, `sent_bytes`), and the number sent
+    /// for each [`Reason`] (`latency_rings_timer`), without their sizes.
     #[must_use]
     pub fn named(&self) -> Vec<(String, u64)> {
-        // A further counter has to be named here.
+        // The pattern lists every field, so a new counter must be named here.
         let Self {
             direct_requests,
             requests,
@@ -80,7 +82,7 @@ impl CoreCounters {
         all
     }
 
-    /// Adds what another thread of the same core did.
+    /// Adds the counters of another thread of the same core.
     pub fn merge(&mut self, other: &Self) {
         self.direct_requests += other.direct_requests;
         for (class, requests) in other.requests.iter() {
@@ -99,7 +101,7 @@ impl CoreCounters {
     }
 }
 
-/// The counters as their thread showed them last.
+/// The counters as last published by their thread.
 #[derive(Debug, Default)]
 pub(super) struct PublishedCounters {
     counters: Mutex<CoreCounters>,

@@ -1,11 +1,11 @@
-//! A lane of a submitter's own: its thread sends its requests itself, and takes the answers.
+//! A direct lane: the submitter's own thread sends its requests and receives the answers.
 //!
-//! A request that passes a dataplane thread costs two switches between threads. Where a submitter is
-//! alone with its core, nothing has to be put in order, so the submitter runs the egress itself, as
-//! in SyncPath (docs/design/decisions/0023-direct-lanes.md). While `Throughput` work is outstanding on the
-//! core, or other submitters have `Latency` work there, requests take the way through the ingress.
-//! Each request takes one way from its beginning to its end, unless the controller grants the lane no
-//! queue any more: then what it has goes through the ingress, until there is one again.
+//! A request through a dataplane thread costs two thread switches. If a submitter is alone on its
+//! core, there is nothing to prioritise, so the submitter runs the egress itself, as in SyncPath
+//! (docs/design/decisions/0023-direct-lanes.md). While `Throughput` work is outstanding on the
+//! core, or other submitters have `Latency` work there, requests go through the ingress. A request
+//! does not change its way, unless the controller no longer grants the lane a queue: then the
+//! lane's requests go through the ingress until it has a queue again.
 
 use crate::channel::RemoteChannel;
 use crate::recovery::machine::ChannelState;
@@ -14,21 +14,21 @@ use base::Time;
 use block::{Channel, Completion, Operation, Request, Submit};
 use reactor::{Context, IoSlice};
 
-/// The lane, and what is outstanding in it.
+/// The lane and its outstanding requests.
 #[derive(Debug)]
 pub(super) struct DirectLane {
     channel: RemoteChannel,
     outstanding: usize,
-    /// Bytes of the requests that are outstanding.
+    /// Bytes of the outstanding requests.
     bytes: u64,
-    /// It was told to close.
+    /// True if its close was requested.
     closing: bool,
-    /// The core with which the outstanding requests are accounted.
+    /// The core whose account has the outstanding requests.
     core: usize,
 }
 
 impl DirectLane {
-    /// A lane that is about to be opened.
+    /// Creates a lane that is about to be opened.
     pub(super) const fn new(channel: RemoteChannel) -> Self {
         Self {
             channel,
@@ -41,15 +41,15 @@ impl DirectLane {
 
     /// Returns true if a request of a thread on `core` is to take this lane.
     ///
-    /// A Flush always goes through the ingress, which has an account of the losses it reported, and
-    /// so does a Deallocate, for which the submitter's driver may have no buffers.
+    /// A Flush always goes through the ingress, which tracks the losses it reported. A Deallocate
+    /// does too, because the submitter's driver may have no buffers for it.
     #[inline]
     pub(super) fn is_better(&self, operation: Operation, core: usize, loads: &LoadTable) -> bool {
         let excluded = matches!(operation, Operation::Flush | Operation::Deallocate);
         !excluded && loads.is_alone(core) && self.channel.state() == ChannelState::Live
     }
 
-    /// Takes a request of a thread on `core`, which is given up at `limit`.
+    /// Submits a request of a thread on `core`, which is given up at `limit`.
     pub(super) fn submit(
         &mut self,
         request: Request,
@@ -82,15 +82,15 @@ impl DirectLane {
         Some(done)
     }
 
-    /// Takes a request that finds no queue here any more, with its limit: it goes through the ingress
-    /// instead.
+    /// Takes a request that has no queue here any more, with its limit, to send it through the
+    /// ingress.
     pub(super) fn take_displaced(&mut self, loads: &LoadTable) -> Option<(Request, Time)> {
         let displaced = self.channel.take_displaced()?;
         self.ended(bytes_of(displaced.0.data.as_ref()), loads);
         Some(displaced)
     }
 
-    /// A request of so many bytes left the lane.
+    /// Subtracts a request of `bytes` bytes that left the lane.
     #[inline]
     fn ended(&mut self, bytes: u64, loads: &LoadTable) {
         self.outstanding -= 1;
@@ -98,7 +98,7 @@ impl DirectLane {
         loads.direct(self.core).end(bytes);
     }
 
-    /// Closes it, once nothing is outstanding.
+    /// Closes the lane once nothing is outstanding.
     pub(super) fn close_if_quiet(&mut self, cx: &mut Context<'_>) {
         if self.outstanding == 0 && !self.closing {
             self.closing = true;
@@ -106,7 +106,7 @@ impl DirectLane {
         }
     }
 
-    /// Returns the time at which it must be looked at: at once if it is to be closed and can be.
+    /// Returns the time at which the lane must run: at once if it is to be closed and can be.
     pub(super) fn deadline(&self, closing: bool) -> Time {
         if closing && self.outstanding == 0 && !self.closing {
             return Time::ZERO;
@@ -114,12 +114,12 @@ impl DirectLane {
         self.channel.deadline()
     }
 
-    /// Takes what is outstanding out of the account: the submitter is gone.
+    /// Subtracts the outstanding requests from the account, because the submitter is dropped.
     pub(super) fn abandon(&mut self, loads: &LoadTable) {
         loads.direct(self.core).end(std::mem::take(&mut self.bytes));
     }
 
-    /// Bytes of the requests that are outstanding.
+    /// Returns the bytes of the outstanding requests.
     #[inline]
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
@@ -131,13 +131,13 @@ impl DirectLane {
         self.outstanding > 0
     }
 
-    /// The lane.
+    /// The channel of the lane.
     #[inline]
     pub(super) const fn channel(&mut self) -> &mut RemoteChannel {
         &mut self.channel
     }
 
-    /// The lane, to ask it.
+    /// The channel of the lane, for queries.
     #[inline]
     pub(super) const fn channel_ref(&self) -> &RemoteChannel {
         &self.channel

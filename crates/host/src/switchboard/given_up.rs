@@ -1,12 +1,11 @@
-//! Marks of requests that their submitter gave up, and the flag that has a dataplane thread look for
-//! them.
+//! Marks of given-up requests, and the flag that makes a dataplane thread search for them.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Has a dataplane thread look, once for all submitters that asked for it before.
+/// Requests one search of a dataplane thread for all submitters that raised it before.
 #[derive(Debug)]
 pub(super) struct LookFlag(AtomicBool);
 
@@ -15,9 +14,10 @@ impl LookFlag {
         Self(AtomicBool::new(false))
     }
 
-    /// Asks for a look, by any thread.
+    /// Requests a search, from any thread.
     pub(super) fn raise(&self) {
-        // An exchange, so that the look finds the marks of all submitters that asked, not of the last.
+        // An exchange, so that the search sees the marks of all submitters that raised it, not only
+        // of the last.
         self.0.swap(true, Ordering::AcqRel);
     }
 
@@ -25,18 +25,18 @@ impl LookFlag {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Returns true if a look was asked for, once.
+    /// Returns true if a search was requested, and clears the flag.
     #[inline]
     pub(super) fn take(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Acquire)
     }
 }
 
-/// Slots of which the submitter gave the request up.
+/// Slots whose request the submitter gave up.
 #[derive(Debug)]
 pub(super) struct GivenUpSlots {
-    /// A mark is taken away before the slot gets another request, so a thread that sees it has no
-    /// newer request under that slot.
+    /// A mark is cleared before the slot is reused, so a thread that sees it has no newer request
+    /// in that slot.
     marks: Box<[AtomicBool]>,
     /// Number of marks.
     count: AtomicU32,
@@ -50,14 +50,15 @@ impl GivenUpSlots {
         }
     }
 
-    /// The submitter gives up the request in the slot.
+    /// Marks the request in the slot as given up. Called by the submitter.
     pub(super) fn mark(&self, slot: u32) {
         if !self.marks[slot as usize].swap(true, Ordering::Release) {
             self.count.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// The request in the slot is over, whether it was given up or not. Said by the submitter.
+    /// Clears the mark after the request in the slot has ended, given up or not. Called by the
+    /// submitter.
     #[inline]
     pub(super) fn clear(&self, slot: u32) {
         // No other thread marks slots.
@@ -74,7 +75,7 @@ impl GivenUpSlots {
         self.count.load(Ordering::Acquire) > 0 && self.marks[slot as usize].load(Ordering::Acquire)
     }
 
-    /// The slots of which the request was given up.
+    /// Returns the slots whose request was given up.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         let slots = 0..u32::try_from(self.marks.len()).expect("at most 4,096");
         slots.filter(|&slot| self.contains(slot))
@@ -89,7 +90,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Two submitters give a request up each while the thread looks.
+    /// Two submitters give up a request each during the search.
     #[test]
     fn loom_no_request_that_was_given_up_is_overlooked() {
         loom::model(|| {
@@ -122,12 +123,12 @@ mod loom_tests {
         });
     }
 
-    /// A submitter gives a request up, and puts another one into its slot when it is over.
+    /// A submitter gives up a request, and reuses its slot when the request has ended.
     #[test]
     fn loom_the_next_request_of_a_slot_is_not_taken_for_one_that_was_given_up() {
         loom::model(|| {
             let slots = Arc::new(GivenUpSlots::new(2));
-            // The numbers of the last request that was put in, and of the last that was answered.
+            // The numbers of the last submitted and the last answered request.
             let [put, answered] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
             let submitter = {
                 let (slots, put, answered) = (slots.clone(), put.clone(), answered.clone());

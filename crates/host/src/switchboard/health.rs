@@ -1,38 +1,38 @@
-//! The health of a switchboard: true as long as all of its threads serve.
+//! The health of a switchboard: healthy while all of its threads serve.
 //!
-//! A dataplane thread that loses its ring takes with it what was in its lanes, and only an account
-//! of every request, kept while nothing is wrong, could tell what that was. So the switchboard is
-//! gone as a whole: every submitter ends what it has outstanding, and whatever it is asked for from
-//! then on, with an error. Answers of threads that still serve are dropped after that.
+//! A dataplane thread whose ring fails loses the requests in its lanes, and only an account of
+//! every request, kept while nothing is wrong, could name them. So the whole switchboard fails:
+//! every submitter ends its outstanding and later requests with an error. Answers of threads that
+//! still serve are then dropped.
 
 use super::ingress::Submitter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The health of a switchboard, which its threads and submitters share.
+/// The health of a switchboard, shared by its threads and submitters.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     broken: AtomicBool,
-    /// Submitters to wake when a thread breaks.
+    /// Submitters to wake when a thread fails.
     submitters: Mutex<Vec<Weak<Submitter>>>,
 }
 
 impl Health {
-    /// Returns true if a thread broke: no request is answered any more.
+    /// Returns true if a thread failed: no request is answered any more.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// From now on the submitter is woken when a thread breaks.
+    /// Registers the submitter to be woken when a thread fails.
     pub(super) fn watch(&self, submitter: &Arc<Submitter>) {
         let mut submitters = self.submitters();
         submitters.retain(|known| known.strong_count() > 0);
         submitters.push(Arc::downgrade(submitter));
     }
 
-    /// A thread begins to serve: unless it [ends in order](Serving::end), the switchboard is broken
-    /// when this is dropped.
+    /// Registers a thread that begins to serve. Dropping the result breaks the switchboard, unless
+    /// the thread [ends in order](Serving::end).
     pub(super) fn serve(self: &Arc<Self>) -> Serving {
         Serving {
             health: Some(Arc::clone(self)),
@@ -41,28 +41,28 @@ impl Health {
 
     fn break_down(&self) {
         self.broken.store(true, Ordering::Release);
-        // A submitter that is watched later looks at the flag after that.
+        // A submitter that registers later reads the flag after that.
         for submitter in self.submitters().iter().filter_map(Weak::upgrade) {
             submitter.sleeper.wake();
         }
     }
 
     fn submitters(&self) -> MutexGuard<'_, Vec<Weak<Submitter>>> {
-        // No change of the list can stop half way.
+        // Each change of the list is complete, so poisoning does no harm.
         self.submitters
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A thread that serves.
+/// A serving thread.
 #[derive(Debug)]
 pub(super) struct Serving {
     health: Option<Arc<Health>>,
 }
 
 impl Serving {
-    /// It was told to end, and did.
+    /// Ends the thread's service in order, after a request to end.
     pub(super) fn end(mut self) {
         self.health = None;
     }

@@ -1,8 +1,8 @@
-//! The ingress queues: one for each core and class, into which any thread puts requests, and from
-//! which one dataplane thread takes them.
+//! The ingress queues: one per core and class. Any thread puts requests in; one dataplane thread
+//! takes them out.
 //!
-//! A put takes no lock and never waits: a bounded queue of a few words per request. A sleeping thread is
-//! woken once after a batch of requests ([`Sleeper::ring`]), not for each request.
+//! A put takes no lock and never waits: a bounded queue of a few words per request. A sleeping
+//! thread is woken once after a batch of requests ([`Sleeper::ring`]), not for each request.
 
 use super::given_up::{GivenUpSlots, LookFlag};
 use super::request_count::Account;
@@ -20,20 +20,20 @@ use switch::{Class, PerClass};
 pub(super) struct IngressRequest {
     /// Number of the submitter.
     pub(super) submitter: u32,
-    /// The submitter's name for it.
+    /// Slot of the request at its submitter.
     pub(super) slot: u32,
     /// Number of the controller on this switchboard.
     pub(super) target: u16,
     /// Number of the namespace at the controller.
     pub(super) namespace: u16,
     pub(super) class: Class,
-    /// Steering has chosen this core, and does not run again.
+    /// True if steering has chosen this core; it does not run again.
     pub(super) steered: bool,
     pub(super) operation: Operation,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
     /// Offset of its data in the submitter's region, and its length, in bytes; `None` for requests
-    /// without.
+    /// without data.
     pub(super) data: Option<(u32, u32)>,
     /// Time at which it is given up.
     pub(super) limit: Time,
@@ -52,9 +52,9 @@ pub(super) struct IngressCompletion {
 #[derive(Debug)]
 pub(super) struct Ingress {
     queues: PerClass<BoundedQueue<IngressRequest>>,
-    /// The thread. It is woken after a run of [`put`](Self::put).
+    /// The dataplane thread. It is woken after a run of [`put`](Self::put).
     pub(super) sleeper: Sleeper,
-    /// A submitter gave up requests that this thread may have.
+    /// Set if a submitter gave up requests that this thread may have.
     given_up: LookFlag,
 }
 
@@ -67,7 +67,7 @@ impl Ingress {
         }
     }
 
-    /// Has the thread search for requests that their submitters [gave up](Submitter::give_up).
+    /// Makes the thread search for requests that their submitters [gave up](Submitter::give_up).
     pub(super) fn look_for_given_up(&self) {
         self.given_up.raise();
         self.sleeper.ring();
@@ -85,7 +85,7 @@ impl Ingress {
         self.queues[entry.class].push(entry)
     }
 
-    /// The oldest request of a class.
+    /// Takes the oldest request of a class.
     #[inline]
     pub(super) fn take(&self, class: Class) -> Option<IngressRequest> {
         self.queues[class].take()
@@ -105,18 +105,18 @@ impl Ingress {
 /// Queue of a submitter's completions from all cores.
 #[derive(Debug)]
 pub(super) struct Submitter {
-    /// Never full: it holds as many as the submitter may have outstanding.
+    /// Never full: it holds the submitter's largest number of outstanding requests.
     done: BoundedQueue<IngressCompletion>,
     account: Account,
     /// The submitter's thread. It is woken after a run of [`finish`](Self::finish).
     pub(super) sleeper: Sleeper,
-    /// The memory of its requests' data.
+    /// Memory for the data of its requests.
     pub(super) region: Region,
-    /// Slots of which it gave the request up.
+    /// Slots whose request it gave up.
     given_up: GivenUpSlots,
-    /// Writes that it left behind.
+    /// Writes that it left outstanding.
     abandoned: Mutex<Option<AbandonedWrites>>,
-    /// The number that its requests name: in use while one of them is on its way.
+    /// Keeps the number of its controller in use while one of its requests is in flight.
     _target: Option<Arc<TargetNumber>>,
 }
 
@@ -133,18 +133,18 @@ impl Submitter {
         }
     }
 
-    /// The same; its requests go to this controller.
+    /// The same submitter, for requests to this controller.
     pub(super) fn with_target(mut self, target: &Arc<TargetNumber>) -> Self {
         self._target = Some(Arc::clone(target));
         self
     }
 
-    /// The submitter gives up the request in the slot.
+    /// Gives up the request in the slot.
     pub(super) fn give_up(&self, slot: u32) {
         self.given_up.mark(slot);
     }
 
-    /// The request in the slot is over, whether it was given up or not. Said by the submitter.
+    /// Records that the request in the slot has ended, given up or not. Called by the submitter.
     #[inline]
     pub(super) fn is_over(&self, slot: u32) {
         self.given_up.clear(slot);
@@ -156,18 +156,18 @@ impl Submitter {
         self.given_up.contains(slot)
     }
 
-    /// The slots of which the request was given up.
+    /// Returns the slots whose request was given up.
     pub(super) fn slots_given_up(&self) -> impl Iterator<Item = u32> {
         self.given_up.iter()
     }
 
-    /// A request was put into an ingress.
+    /// Counts a request that was put into an ingress.
     #[inline]
     pub(super) fn asked(&self) {
         self.account.asked();
     }
 
-    /// A request is over.
+    /// Queues the completion of a request.
     #[inline]
     pub(super) fn finish(&self, done: IngressCompletion) {
         let put = self.done.push(done);
@@ -175,31 +175,32 @@ impl Submitter {
         self.account.answered();
     }
 
-    /// Requests that were put into an ingress and are not over, nearly: it may be asking.
+    /// Returns the requests put into an ingress that have not ended. Approximate while the
+    /// submitter is submitting.
     #[inline]
     pub(super) fn under_way(&self) -> u64 {
         self.account.under_way()
     }
 
-    /// It leaves these writes behind.
+    /// Records the writes that it leaves outstanding.
     pub(super) fn abandon(&self, writes: AbandonedWrites) {
         *self.abandoned() = Some(writes);
     }
 
-    /// Returns true if none of its requests is under way, in any queue or lane. Asked after its
-    /// message that it left: it submits nothing after that.
+    /// Returns true if none of its requests is in any queue or lane. Called after the message that
+    /// it left, because it submits nothing after that.
     pub(super) fn is_quiet(&self) -> bool {
         self.account.is_quiet()
     }
 
-    /// Lets newer writes of the blocks go on: those that it left behind are over.
+    /// Ends the hold on newer writes of the blocks: the writes that it left have ended.
     pub(super) fn let_go(&self) {
         let writes = self.abandoned().take();
         drop(writes);
     }
 
     fn abandoned(&self) -> MutexGuard<'_, Option<AbandonedWrites>> {
-        // Nothing panics between two changes that belong together.
+        // Related changes happen without a panic in between, so poisoning does no harm.
         self.abandoned
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -215,12 +216,12 @@ impl Submitter {
     }
 }
 
-/// Generation of the holds: they outlast every association, because a lane may resend a write before it
-/// receives the cancellation.
+/// Generation of these holds: they outlast every association, because a lane may resend a write
+/// before it receives the cancellation.
 const EVERY: u64 = u64::MAX;
 
-/// Holds newer writes of these blocks back until it is dropped. Before that, a lane that gives up one of
-/// the writes holds or fences its blocks itself.
+/// Holds newer writes of these blocks back until it is dropped. Before that, a lane that gives up
+/// one of the writes holds or fences its blocks itself.
 #[derive(Debug)]
 pub(super) struct AbandonedWrites {
     association: Arc<Association>,

@@ -17,22 +17,22 @@ pub struct DataplaneMessage(pub(super) Update);
 
 #[derive(Debug)]
 pub(super) enum Update {
-    /// There is a controller with this number.
+    /// Adds a controller with this number.
     Target(Arc<TargetNumber>, Arc<Association>),
-    /// A controller has a namespace with this number.
+    /// Adds a namespace with this number to a controller.
     Namespace {
         target: u16,
         namespace: u16,
         state: Arc<NamespaceState>,
         capabilities: Capabilities,
     },
-    /// A submitter with this number may send requests.
+    /// Adds a submitter with this number, which may send requests.
     Join(u32, Arc<Submitter>),
-    /// It sends none any more.
+    /// The submitter with this number sends no more requests.
     Leave(u32),
-    /// Knobs were turned.
+    /// Sets the knobs.
     Knobs(Box<Knobs>),
-    /// End everything.
+    /// Closes everything and ends.
     Close,
 }
 
@@ -42,7 +42,7 @@ pub struct DataplaneConfig {
     pub(super) id: CoreId,
     /// The core's number on the switchboard.
     pub(super) core: usize,
-    /// The ingress of every core: that of this one, and where steered requests go.
+    /// The ingress of every core: of this one, and the destinations of steered requests.
     pub(super) ingresses: Arc<Vec<Ingress>>,
     pub(super) loads: Arc<LoadTable>,
     pub(super) published: Arc<PublishedCounters>,
@@ -50,7 +50,7 @@ pub struct DataplaneConfig {
 }
 
 impl DataplaneConfig {
-    /// The core that it is on.
+    /// The core on which it runs.
     #[must_use]
     pub const fn id(&self) -> CoreId {
         self.id

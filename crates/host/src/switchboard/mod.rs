@@ -60,8 +60,8 @@ pub struct SwitchboardOptions {
     pub knobs: Knobs,
 }
 
-/// A host's switch. Cheap to clone; ended when the last clone, and every namespace that was opened
-/// through it, is dropped.
+/// A host's switch. Cheap to clone; ends when the last clone, and every namespace opened through
+/// it, is dropped.
 #[derive(Clone, Debug)]
 pub struct Switchboard {
     inner: Arc<SwitchboardInner>,
@@ -73,12 +73,12 @@ struct SwitchboardInner {
     ingresses: Arc<Vec<Ingress>>,
     loads: Arc<LoadTable>,
     health: Arc<Health>,
-    /// By core.
+    /// Dataplane threads by core.
     threads: Vec<DataplaneThread>,
-    /// Lanes, which are I/O queues, to each controller.
+    /// Number of lanes (I/O queues) to each controller.
     lanes_per_target: usize,
     steering: SteeringThread,
-    /// Knobs that count.
+    /// The current knobs.
     knobs: Mutex<Knobs>,
     registry: Mutex<Registry>,
     /// Submitters that left, of which the cores were not notified; no other update is sent
@@ -86,7 +86,7 @@ struct SwitchboardInner {
     left: Mutex<Vec<u32>>,
 }
 
-/// A dataplane core, with its thread unless it is run by the caller.
+/// A dataplane core, and its thread unless the caller runs it.
 #[derive(Debug)]
 struct DataplaneThread {
     priority: PriorityStatus,
@@ -99,8 +99,8 @@ impl Switchboard {
     /// Starts the threads.
     ///
     /// # Errors
-    /// [`HostError::Option`] for knobs or cores that cannot be; the machine's where it refuses a
-    /// thread or an io_uring.
+    /// [`HostError::Option`] for invalid knobs or cores, or the system's error if no thread or
+    /// io_uring is available.
     pub fn start(options: &SwitchboardOptions) -> Result<Self, HostError> {
         options.check()?;
         placement::check_allowed(&options.cores)
@@ -115,13 +115,13 @@ impl Switchboard {
         Self::assemble(options, &options.cores, Arc::clone(&health), run)
     }
 
-    /// A switchboard without threads: `run` is given each [`DataplaneConfig`] and returns the
-    /// mailbox of the core that runs its [service](DataplaneConfig::service) from then on, as a
-    /// simulator does. Threads that opt in to application steering are not moved.
+    /// A switchboard without threads: `run` receives each [`DataplaneConfig`] and returns the
+    /// mailbox of the core that runs its [service](DataplaneConfig::service) from then on, for
+    /// example in a simulator. Threads that opt in to application steering are not moved.
     ///
-    /// Whatever changes the switchboard tells every core; one that is never run takes only so many
-    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)). An update that one of
-    /// them cannot take fails, and reaches none.
+    /// Every change of the switchboard is sent to each core. A core that never runs accepts only
+    /// [`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY) messages. An update that one core
+    /// cannot accept fails and reaches no core.
     ///
     /// # Errors
     /// As [`start`](Self::start), or what `run` returns.
@@ -142,7 +142,7 @@ impl Switchboard {
         Self::assemble(options, &[], Arc::default(), run)
     }
 
-    /// Puts a switchboard together; `steered` are the cores among which its steering moves
+    /// Creates a switchboard; `steered` are the cores between which application steering moves
     /// threads.
     fn assemble(
         options: &SwitchboardOptions,
@@ -190,11 +190,12 @@ impl Switchboard {
         })
     }
 
-    /// The same namespace through this switchboard: a device with submitters as its channels.
+    /// The same namespace through this switchboard: a device whose channels are submitters.
     ///
     /// # Errors
-    /// [`HostError::Limit`] when it has lanes to as many controllers, or knows as many namespaces,
-    /// as it may, or the controller grants fewer I/O queues than it has lanes to it.
+    /// [`HostError::Limit`] if it already has lanes to the largest number of controllers, or knows
+    /// the largest number of namespaces, or if the controller grants fewer I/O queues than its
+    /// lanes need.
     pub fn namespace(&self, remote: &RemoteNamespace) -> Result<SwitchedNamespace, HostError> {
         let (target, namespace) = self.inner.register(remote)?;
         Ok(SwitchedNamespace::new(
@@ -205,7 +206,7 @@ impl Switchboard {
         ))
     }
 
-    /// Threads that application steering has moved, by class.
+    /// Returns the number of threads moved by application steering, by class.
     #[must_use]
     pub fn moved_threads(&self) -> PerClass<u64> {
         self.inner.steering.moved()
@@ -229,10 +230,10 @@ impl Switchboard {
     }
 
     /// Returns the [counters by name](CoreCounters::named) of one core, or the sums of all cores
-    /// and, by class, the threads that application steering has moved (`latency_moved_threads`).
+    /// and the number of threads moved by application steering per class (`latency_moved_threads`).
     ///
     /// # Errors
-    /// [`HostError::Option`] for a core that the switchboard does not have.
+    /// [`HostError::Option`] for a core that is not part of the switchboard.
     pub fn named_counters(&self, core: Option<CoreId>) -> Result<Vec<(String, u64)>, HostError> {
         let cores = self.counters();
         if let Some(core) = core {
@@ -270,11 +271,11 @@ impl Switchboard {
 }
 
 impl SwitchboardOptions {
-    /// A core for each processor that the calling thread may run on, and the knobs of the preset
+    /// One core for each processor on which the calling thread may run, and the knobs of the preset
     /// `switchyard`.
     ///
     /// # Errors
-    /// [`HostError::Option`] where the kernel does not tell which processors these are.
+    /// [`HostError::Option`] if the kernel does not report the processors.
     pub fn of_process() -> Result<Self, HostError> {
         let cores = placement::allowed_cores();
         Ok(Self {
@@ -297,7 +298,8 @@ impl SwitchboardOptions {
     }
 }
 
-/// The classes that have a lane to each controller; the others use that of the default class.
+/// Returns the classes that have a lane to each controller; the other classes use the lane of the
+/// default class.
 fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
     let has_lane = move |class: &Class| lanes == Lanes::PerClass || *class == Class::DEFAULT;
     Class::ALL.into_iter().filter(has_lane)
@@ -306,7 +308,7 @@ fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
 type Started = Result<(MailboxSender<DataplaneMessage>, PriorityStatus), HostError>;
 
 impl DataplaneThread {
-    /// Starts its thread. The driver must be made on the thread that uses it.
+    /// Starts the core's thread. The driver must be created on the thread that uses it.
     fn start(config: DataplaneConfig, health: Arc<Health>) -> Result<Self, HostError> {
         let id = config.id;
         let published = Arc::clone(&config.published);
@@ -328,7 +330,7 @@ impl DataplaneThread {
     }
 }
 
-/// A dataplane thread from start to end.
+/// Runs a dataplane thread from start to end.
 fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
     let id = config.id;
     let knobs = config.knobs;
@@ -348,14 +350,15 @@ fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Sta
         PriorityStatus::Ordinary
     };
     let service = config.service(&driver);
-    // While it sleeps, the idle spinner polls in its config, and gives way to all other threads.
+    // While the thread sleeps, the idle spinner polls in its place, and yields to all other
+    // threads.
     let idle_spinner = IdleSpinner::start(id).ok();
     let poll = match knobs.polling {
         Polling::Always => PollPolicy::Always,
         Polling::Adaptive => PollPolicy::Auto,
         Polling::Never => PollPolicy::Never,
     };
-    // Outlives the ring: submitters hear of its end when it is closed.
+    // Outlives the ring: submitters learn of its end when it is closed.
     let serving = health.serve();
     let mut core = Core::new(driver, service, poll).with_idle_spinner(idle_spinner);
     if started.send(Ok((core.sender(), priority))).is_err() || core.run().is_ok() {
@@ -386,32 +389,32 @@ impl Drop for SwitchboardInner {
     }
 }
 
-/// The keys of the knobs by which a switchboard is made: they stay as they were then.
+/// Keys of the knobs that are fixed when a switchboard is created.
 pub const FIXED_KNOBS: [&str; 3] = ["lanes", "latency_threads", "polling"];
 
 impl Switchboard {
-    /// Returns the knobs that count.
+    /// Returns the current knobs.
     #[must_use]
     pub fn knobs(&self) -> Knobs {
         *self.lock_knobs()
     }
 
-    /// Other knobs, while it runs. Those of [`FIXED_KNOBS`] stay as they are.
+    /// Sets the knobs of the running switchboard. Those of [`FIXED_KNOBS`] stay as they are.
     ///
     /// # Errors
-    /// [`HostError::Option`] with the first knob that is out of range, or the switchboard's where it
-    /// has ended. Nothing has changed then.
+    /// [`HostError::Option`] with the first knob that is out of range, or [`HostError::Closed`] if
+    /// the switchboard has ended. Nothing has changed then.
     pub fn set_knobs(&self, knobs: &Knobs) -> Result<(), HostError> {
         self.replace_knobs(&mut self.lock_knobs(), *knobs)
     }
 
-    /// Changes single knobs together, while it runs: each by its key and its value as text, as
-    /// `--knob` of the program takes them.
+    /// Changes several knobs of the running switchboard together, each by its key and its value as
+    /// text, as in `--knob`.
     ///
     /// # Errors
-    /// [`HostError::Option`] for a word that is no knob, a value that the knob has not, another
-    /// value of one of [`FIXED_KNOBS`], or knobs that do not go together; the text says what is
-    /// possible. The switchboard's where it has ended. Nothing has changed then.
+    /// [`HostError::Option`] for an unknown knob, an invalid value, a changed value of one of
+    /// [`FIXED_KNOBS`], or knobs that conflict; the text lists the possible values.
+    /// [`HostError::Closed`] if the switchboard has ended. Nothing has changed then.
     pub fn change_knobs<'a>(
         &self,
         changes: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -437,7 +440,7 @@ impl Switchboard {
         knobs.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the knobs, on every core or on none; the lock keeps others from doing so meanwhile.
+    /// Replaces the knobs on every core or on none; the lock excludes concurrent changes.
     fn replace_knobs(&self, current: &mut Knobs, wanted: Knobs) -> Result<(), HostError> {
         wanted
             .validate()

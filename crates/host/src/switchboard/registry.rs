@@ -1,7 +1,8 @@
-//! The registry of a switchboard: controllers, namespaces and submitters that all its cores know.
+//! The registry of a switchboard: the controllers, namespaces and submitters known to all its
+//! cores.
 //!
-//! A number stands for each, and means the same on every core. So either all cores are told of
-//! something or none is, and only what all were told is entered here.
+//! Each has a number that means the same on every core. So an update reaches all cores or none, and
+//! only updates that reached all are entered here.
 
 use super::ingress::Submitter;
 use super::ingress::TargetNumber;
@@ -16,12 +17,12 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Controllers and submitters that every core knows.
+/// The controllers, submitters and namespaces known to every core.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// Controllers by their numbers.
+    /// Controllers by number.
     targets: Vec<Option<Target>>,
-    /// Submitters by theirs.
+    /// Submitters by number.
     submitters: Vec<Option<Arc<Submitter>>>,
 }
 
@@ -29,14 +30,13 @@ pub(super) struct Registry {
 struct Target {
     number: Arc<TargetNumber>,
     association: Arc<Association>,
-    /// The namespaces that are known, by their numbers. An NSID that came to name another volume
-    /// is another namespace.
+    /// Namespaces by number. An NSID that names another volume later is another namespace.
     namespaces: Vec<Arc<NamespaceState>>,
 }
 
 impl Registry {
-    /// Forgets submitters that left and controllers that are gone, once the threads have let go of
-    /// them as well.
+    /// Removes submitters that left and controllers that are gone, once the threads have removed
+    /// them too.
     fn forget(&mut self) {
         for place in &mut self.submitters {
             place.take_if(|known| Arc::strong_count(known) == 1);
@@ -53,19 +53,19 @@ const MAILBOX_PAUSE: Duration = Duration::from_micros(200);
 
 impl SwitchboardInner {
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // No change of the registry can stop half way.
+        // Each change of the registry is complete, so poisoning does no harm.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells every core, or none; waits while a thread's mailbox is full.
+    /// Sends an update to every core or to none; waits while a thread's mailbox is full.
     pub(super) fn tell(&self, note: impl Fn() -> Update) -> Result<(), HostError> {
-        // One at a time, so that the room that there is stays there.
+        // One update at a time, so that the free room stays free.
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         self.tell_left(&mut left)?;
         self.tell_all(note)
     }
 
-    /// A submitter is gone. The cores are told now, or with whatever they are told next.
+    /// Removes a submitter. The cores are notified now, or with the next update.
     pub(super) fn leave(&self, number: u32) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.push(number);
@@ -91,21 +91,21 @@ impl SwitchboardInner {
                 "a core of this switchboard has too many pending messages; let it run first",
             ));
         }
-        // A failure from here on breaks the switchboard as a whole: the remaining cores need no
-        // update then.
+        // A failure from here on breaks the whole switchboard: the remaining cores need no update
+        // then.
         let mut cores = self.threads.iter();
         cores.try_for_each(|core| core.tell(DataplaneMessage(note())))
     }
 
-    /// Tells every core that still listens that this is the end.
+    /// Sends the end of the switchboard to every core that still runs.
     pub(super) fn tell_end(&self) {
         for core in &self.threads {
-            // One that has ended does not keep the message from the others.
+            // A core that has ended must not keep the message from the remaining cores.
             let _ = core.tell(DataplaneMessage(Update::Close));
         }
     }
 
-    /// Makes a controller known to every core. Returns its place in the registry.
+    /// Adds a controller on every core. Returns its index in the registry.
     fn add_target(
         &self,
         registry: &mut Registry,
@@ -138,7 +138,7 @@ impl SwitchboardInner {
         Ok(index)
     }
 
-    /// The numbers of a namespace and its controller, which every core knows from now on.
+    /// Returns the numbers of a namespace and its controller, after adding them on every core.
     pub(super) fn register(
         &self,
         remote: &RemoteNamespace,
@@ -171,8 +171,8 @@ impl SwitchboardInner {
                     "this switchboard already has 1,024 namespaces; create another switchboard",
                 ));
             }
-            // Each submitter has the limit of its own opening, and lanes cut what is longer than a
-            // command.
+            // Each submitter has its own limit from opening, and lanes split requests that are
+            // longer than a command.
             let capabilities = Capabilities {
                 max_transfer_bytes: u32::MAX,
                 ..remote.capabilities()
@@ -188,7 +188,7 @@ impl SwitchboardInner {
         Ok((Arc::clone(number), namespace))
     }
 
-    /// Makes a submitter known to every core; its number.
+    /// Adds a submitter on every core. Returns its number.
     pub(super) fn join(&self, submitter: &Arc<Submitter>) -> Result<u32, HostError> {
         let mut registry = self.registry();
         registry.forget();
@@ -211,7 +211,7 @@ impl SwitchboardInner {
 }
 
 impl DataplaneThread {
-    /// Sends a message; waits for room while the thread lives.
+    /// Sends a message; waits for room while the thread runs.
     fn tell(&self, message: DataplaneMessage) -> Result<(), HostError> {
         let mut next = message;
         loop {

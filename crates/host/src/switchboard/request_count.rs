@@ -1,7 +1,7 @@
 //! Counts of a submitter's requests: submitted and answered.
 //!
-//! The dataplane threads, through which its requests went, know a submitter by a number until none
-//! of them is on its way any more; then each lets go of it, and the number may be another's.
+//! The dataplane threads of its requests know a submitter by its number. Each removes it once none
+//! of its requests is in flight; the number may then be reused.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of a submitter's requests.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Requests put into an ingress so far; written by the submitter alone.
+    /// Requests put into an ingress so far; written only by the submitter.
     asked: AtomicU64,
     /// Requests answered so far, by any dataplane thread.
     answered: AtomicU64,
@@ -25,28 +25,29 @@ impl Account {
         }
     }
 
-    /// A request was put into an ingress. Said by the submitter.
+    /// Counts a request put into an ingress. Called by the submitter.
     #[inline]
     pub(super) fn asked(&self) {
         let asked = self.asked.load(Ordering::Relaxed);
         self.asked.store(asked + 1, Ordering::Relaxed);
     }
 
-    /// A request is over: nothing of it is anywhere but with the submitter.
+    /// Counts a request that has ended: only the submitter still has it.
     #[inline]
     pub(super) fn answered(&self) {
         self.answered.fetch_add(1, Ordering::Release);
     }
 
-    /// Requests that were put into an ingress and are not over, nearly: it may be asking.
+    /// Returns the requests put into an ingress that have not ended. Approximate while the
+    /// submitter is submitting.
     #[inline]
     pub(super) fn under_way(&self) -> u64 {
         let asked = self.asked.load(Ordering::Relaxed);
         asked.saturating_sub(self.answered.load(Ordering::Relaxed))
     }
 
-    /// Returns true if no request is on its way, in any queue or lane. Asked after the submitter
-    /// left: a message said so, and it has asked for nothing since.
+    /// Returns true if no request is in any queue or lane. Called after the submitter's message
+    /// that it left; it has submitted nothing since.
     pub(super) fn is_quiet(&self) -> bool {
         self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
@@ -66,14 +67,14 @@ mod loom_tests {
         account: Account,
         /// Requests in an ingress.
         queue: Mutex<u32>,
-        /// Requests that were taken and are not over.
+        /// Requests that were taken and have not ended.
         in_hand: AtomicU32,
-        /// The message that it leaves.
+        /// The message that the submitter leaves.
         left: AtomicBool,
     }
 
-    /// A dataplane thread takes a request, if there is one, answers it, and lets go of the
-    /// submitter when it may. Returns its handle where it may not yet.
+    /// A dataplane thread takes a request, if there is one, answers it, and drops the submitter if
+    /// it may. Returns its handle if it may not yet.
     fn serve(shared: Arc<Shared>) -> Option<Arc<Shared>> {
         let mut queue = shared.queue.lock().unwrap();
         let takes = *queue > 0;
@@ -94,12 +95,13 @@ mod loom_tests {
         Some(shared)
     }
 
-    /// A submitter asks twice and leaves while two threads serve: one that lets go of it finds
-    /// nothing of it on its way, and its number is free only when both have.
+    /// A submitter submits twice and leaves while two threads serve: a thread that drops it finds
+    /// none of its requests in flight, and its number is free only when both threads have dropped
+    /// it.
     #[test]
     fn loom_a_number_is_used_again_when_nothing_of_its_submitter_is_on_its_way() {
         let mut builder = loom::model::Builder::new();
-        // More switches out of turn take minutes.
+        // More preemptions take minutes.
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let shared = Arc::new(Shared {
@@ -120,7 +122,7 @@ mod loom_tests {
             }
             assert!(shared.account.under_way() <= 2);
             shared.left.store(true, Ordering::Release);
-            // As the registry does before it gives the number to another one.
+            // As the registry does before it reuses the number.
             if Arc::strong_count(&shared) == 1 {
                 assert!(shared.account.is_quiet());
                 assert_eq!(*shared.queue.lock().unwrap(), 0);

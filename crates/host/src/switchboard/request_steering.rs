@@ -1,9 +1,8 @@
-//! Loads of the egresses for request and application steering, as every core may read them.
-//! `[blk-switch §3.2, §3.3]`
+//! Loads of the egresses for request and application steering, readable by every core. `[blk-switch
+//! §3.2, §3.3]`
 //!
-//! Each number has one writer, the dataplane thread of its core, and is read without any order
-//! towards anything else: a steering decision is as good as its numbers are fresh, and right with
-//! any of them.
+//! Each number is written only by the dataplane thread of its core, and read without ordering: a
+//! steering decision is as good as its numbers are recent, and correct with any of them.
 
 use crate::switchboard::limits::TARGETS_MAX;
 use base::Time;
@@ -12,19 +11,19 @@ use switch::load::ClassLoad;
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
 
-/// One core's numbers; on cache lines of its own, because it writes them for every request.
+/// One core's numbers, on separate cache lines, because it writes them for every request.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CoreNumbers {
     /// Bytes outstanding in the `Throughput` egress to each target.
     throughput: [AtomicU64; TARGETS_MAX],
-    /// Requests that wait in the caravan of that egress.
+    /// Requests waiting in the caravan of that egress.
     waiting: [AtomicU32; TARGETS_MAX],
     /// Bytes outstanding in all egresses, by class.
     outstanding: PerClass<AtomicU64>,
-    /// Moving average of those bytes, sampled as each request comes.
+    /// Moving average of those bytes, sampled at each arrival.
     average: PerClass<SharedLoad>,
-    /// The egress to a target finds no queue: what it is given fails.
+    /// True if the egress to a target has no queue: its requests fail.
     refused: PerClass<[AtomicBool; TARGETS_MAX]>,
 }
 
@@ -33,7 +32,7 @@ struct CoreNumbers {
 pub(super) struct LoadTable {
     cores: Vec<CoreNumbers>,
     direct: Vec<DirectAccount>,
-    /// Submitters with `Latency` work of a core up to which these may send for themselves.
+    /// Largest number of submitters with `Latency` work on a core that may use direct lanes.
     direct_submitters_max: AtomicU32,
 }
 
@@ -53,34 +52,32 @@ impl LoadTable {
         }
     }
 
-    /// Lets so many submitters of a core send for themselves from now on.
+    /// Sets that number.
     pub(super) fn set_direct_submitters_max(&self, submitters: u32) {
         self.direct_submitters_max
             .store(submitters, Ordering::Relaxed);
     }
 
-    /// The account of a core's submitters with `Latency` work.
+    /// Returns the account of a core's submitters with `Latency` work.
     #[inline]
     pub(super) fn direct(&self, core: usize) -> &DirectAccount {
         &self.direct[core]
     }
 
-    /// Returns true if a core has so few submitters with `Latency` work that they may have lanes of
-    /// their own.
+    /// Returns true if a core has few enough submitters with `Latency` work for direct lanes.
     #[inline]
     pub(super) fn has_few_submitters(&self, core: usize) -> bool {
         self.direct[core].submitters() <= self.direct_submitters_max.load(Ordering::Relaxed)
     }
 
-    /// Returns true if these have nothing to share the core with: no `Throughput` work is
-    /// outstanding there.
+    /// Returns true if, in addition, no `Throughput` work is outstanding on the core.
     #[inline]
     pub(super) fn is_alone(&self, core: usize) -> bool {
         let throughput = &self.cores[core].outstanding[Class::Throughput];
         self.has_few_submitters(core) && throughput.load(Ordering::Relaxed) == 0
     }
 
-    /// A request came to the core's egress to a target.
+    /// Counts the arrival of a request at the core's egress to a target.
     #[inline]
     pub(super) fn note_came(
         &self,
@@ -103,7 +100,7 @@ impl LoadTable {
         }
     }
 
-    /// A request of the core's egress to a target is over.
+    /// Counts the end of a request of the core's egress to a target.
     #[inline]
     pub(super) fn note_over(&self, core: usize, target: usize, class: Class, bytes: u64) {
         let numbers = &self.cores[core];
@@ -117,18 +114,20 @@ impl LoadTable {
         }
     }
 
-    /// So many requests wait in the caravan of the core's `Throughput` egress to a target.
+    /// Sets the number of requests waiting in the caravan of the core's `Throughput` egress to a
+    /// target.
     #[inline]
     pub(super) fn note_waiting(&self, core: usize, target: usize, requests: u32) {
         self.cores[core].waiting[target].store(requests, Ordering::Relaxed);
     }
 
-    /// The core's egress to a target finds no queue for requests of this class, or finds one again.
+    /// Sets whether the core's egress to a target has no queue for requests of this class.
     pub(super) fn note_refused(&self, core: usize, target: usize, class: Class, refused: bool) {
         self.cores[core].refused[class][target].store(refused, Ordering::Release);
     }
 
-    /// The core has no egress to a target any more: the number may be another one's.
+    /// Clears the numbers of the core's removed egress to a target, because the target number may
+    /// be reused.
     pub(super) fn forget(&self, core: usize, target: usize) {
         self.note_waiting(core, target, 0);
         for class in Class::ALL {
@@ -136,12 +135,12 @@ impl LoadTable {
         }
     }
 
-    /// Returns true if requests of this class find no queue there.
+    /// Returns true if requests of this class have no queue there.
     pub(super) fn is_refused(&self, core: usize, target: usize, class: Class) -> bool {
         self.cores[core].refused[class][target].load(Ordering::Acquire)
     }
 
-    /// The average load of a core in bytes, by class, direct lanes included.
+    /// Returns the average load of a core in bytes, by class, including direct lanes.
     pub(super) fn averages(&self, core: usize, now: Time) -> PerClass<u64> {
         PerClass::from_fn(|class| {
             let shared = self.cores[core].average[class].bytes(now);
@@ -152,13 +151,13 @@ impl LoadTable {
         })
     }
 
-    /// `Latency` bytes outstanding on a core, direct lanes included.
+    /// Returns the `Latency` bytes outstanding on a core, including direct lanes.
     pub(super) fn latency_bytes(&self, core: usize) -> u64 {
         let shared = self.cores[core].outstanding[Class::Latency].load(Ordering::Relaxed);
         shared + self.direct[core].bytes()
     }
 
-    /// The numbers of the egresses to one target, as steering asks for them.
+    /// Returns the numbers of the egresses to one target, for request steering.
     pub(super) fn to(&self, target: usize) -> TargetLoads<'_> {
         TargetLoads {
             board: self,
@@ -194,38 +193,38 @@ impl Loads for TargetLoads<'_> {
     }
 }
 
-/// An account of one core's submitters with `Latency` work; on cache lines of its own, because they
-/// change it.
+/// The account of one core's submitters with `Latency` work, on separate cache lines, because the
+/// submitters change it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct DirectAccount {
     /// Submitters with `Latency` work on the core.
     submitters: AtomicU32,
-    /// Bytes outstanding in lanes of their own.
+    /// Bytes outstanding in direct lanes.
     bytes: AtomicU64,
     /// Moving average of those bytes.
     average: SharedLoad,
-    /// Requests that such lanes took.
+    /// Requests submitted to direct lanes.
     requests: AtomicU64,
 }
 
 impl DirectAccount {
-    /// A submitter came to the core.
+    /// Adds a submitter to the core.
     pub(super) fn enter(&self) {
         self.submitters.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A submitter left it.
+    /// Removes a submitter from the core.
     pub(super) fn leave(&self) {
         self.submitters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Submitters with `Latency` work on the core.
+    /// Returns the number of submitters with `Latency` work on the core.
     pub(super) fn submitters(&self) -> u32 {
         self.submitters.load(Ordering::Relaxed)
     }
 
-    /// A request goes by a lane of its submitter's own.
+    /// Counts a request submitted to a direct lane.
     #[inline]
     pub(super) fn begin(&self, bytes: u64, now: Time) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -233,23 +232,23 @@ impl DirectAccount {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is over.
+    /// Counts the end of such a request.
     #[inline]
     pub(super) fn end(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes outstanding.
+    /// Returns the bytes outstanding.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Average load of such lanes in bytes.
+    /// Returns the average load of direct lanes in bytes.
     pub(super) fn load_bytes(&self, now: Time) -> u64 {
         self.average.bytes(now)
     }
 
-    /// Requests since the start.
+    /// Returns the number of requests since the start.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -257,8 +256,8 @@ impl DirectAccount {
 
 /// A load in bytes, sampled as requests come.
 ///
-/// Meant for one writer. Where several threads sample it at once, a sample may be lost; the load
-/// remains one that was there a moment ago.
+/// Meant for one writer. If several threads sample it at once, a sample may be lost; the load is
+/// then a recent one.
 #[derive(Debug, Default)]
 pub(super) struct SharedLoad {
     /// [`ClassLoad::to_words`].
@@ -266,7 +265,7 @@ pub(super) struct SharedLoad {
 }
 
 impl SharedLoad {
-    /// A request came; with it `outstanding_bytes` are outstanding.
+    /// Samples the load at the arrival of a request; `outstanding_bytes` are then outstanding.
     #[inline]
     pub(super) fn sample(&self, now: Time, outstanding_bytes: u64) {
         let mut load = self.load();
@@ -276,7 +275,7 @@ impl SharedLoad {
         }
     }
 
-    /// The average in bytes; 0 after a second without a request.
+    /// Returns the average in bytes; 0 after a second without a request.
     pub(super) fn bytes(&self, now: Time) -> u64 {
         self.load().bytes(now)
     }
@@ -311,7 +310,7 @@ mod tests {
     fn loads_are_sampled_as_requests_come_and_not_at_a_look() {
         let board = LoadTable::new(1);
         let now = Time(5_000_000_000);
-        // Bursts of 16 requests that are over before the next look.
+        // Bursts of 16 requests that end before the next sample.
         for _ in 0..10 {
             for _ in 0..16 {
                 board.note_came(0, 0, Class::Throughput, 65_536, now);
@@ -327,7 +326,7 @@ mod tests {
             load,
             "a look changes nothing"
         );
-        // A direct lane counts for its core, and is forgotten with its traffic.
+        // A direct lane counts for its core, and its load decays once it has no traffic.
         for _ in 0..40 {
             board.direct(0).begin(4_096, now);
             board.direct(0).end(4_096);

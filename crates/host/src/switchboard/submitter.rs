@@ -1,4 +1,4 @@
-//! A submitter: one application thread's way into the switchboard, as a device's channel.
+//! A submitter: the channel of one application thread through the switchboard.
 
 use super::Switchboard;
 use super::application_steering::Registration;
@@ -60,8 +60,8 @@ impl SwitchedNamespace {
         }
     }
 
-    /// Opts threads that open the namespace in to application steering: they may be moved to other cores
-    /// of the switchboard while they have the channel, unless they were pinned.
+    /// Opts threads that open the namespace in to application steering: they may be moved to other
+    /// cores of the switchboard while they have the channel, unless they were pinned.
     #[must_use]
     pub const fn steered(mut self, steered: bool) -> Self {
         self.steered = steered;
@@ -76,8 +76,8 @@ impl SwitchedNamespace {
     }
 
     /// The same namespace; channels opened from it hold `depth` requests (1 to 4,096) of at most
-    /// `bytes` bytes (a block, to what the controller takes). Both decide how much memory a
-    /// channel may touch.
+    /// `bytes` bytes (one block up to the controller's limit). Both determine how much memory a
+    /// channel may use.
     #[must_use]
     pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
         let block = self.remote.geometry().block_bytes;
@@ -90,14 +90,15 @@ impl SwitchedNamespace {
         self
     }
 
-    /// The same namespace; channels opened from it have room for `bytes` bytes of buffers, 1 GiB at most.
+    /// The same namespace; channels opened from it have `bytes` bytes of memory for reserved
+    /// buffers, at most 1 GiB.
     #[must_use]
     pub(crate) fn with_room(mut self, bytes: u64) -> Self {
         self.room = usize::try_from(bytes.min(ROOM_BYTES_MAX)).expect("1 GiB is an address");
         self
     }
 
-    /// Opens it as [`open`](Device::open) does, by the type of the channel.
+    /// Opens it as [`open`](Device::open) does, with its concrete type.
     pub(crate) fn open_switched(
         &self,
         driver: &mut dyn Driver,
@@ -120,7 +121,8 @@ impl Device for SwitchedNamespace {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             max_transfer_bytes: self.bytes,
-            // Requests of many threads leave in one caravan as they are.
+            // Requests of many threads already share a caravan, so commands over extents would gain
+            // nothing.
             extents_max: 0,
             ..self.remote.capabilities()
         }
@@ -159,22 +161,22 @@ pub struct SwitchedChannel {
     core: usize,
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
-    /// Something was put into the ingress since the last kick.
+    /// True if a request was put into the ingress since the last kick.
     is_put: bool,
-    /// This thread may be moved.
+    /// Registration for application steering, if this thread may be moved.
     registration: Option<Registration>,
     /// Bytes of data outstanding.
     outstanding_bytes: u64,
     /// Losses of the target's cache that a Flush of this thread has reported.
     reported: u32,
-    /// A lane of the thread's own, for `Latency` work.
+    /// Direct lane of the thread, for `Latency` work.
     direct: Option<DirectLane>,
-    /// Requests of that lane, which has no queue any more, that the ingress has no room for.
+    /// Requests of that lane, which has no queue any more, that do not fit into the ingress.
     displaced: VecDeque<(Request, Time)>,
-    /// Requests among them that were given up meanwhile.
+    /// Completions of those that were given up meanwhile.
     given_up: VecDeque<Completion>,
-    /// Key of the thread's waker in the association: one that was told that the namespace is gone
-    /// has nothing outstanding that would wake it when it is back.
+    /// Key of the thread's waker in the association: a thread to which the namespace was reported
+    /// gone has nothing outstanding that would wake it when it is back.
     waker: u64,
     closing: bool,
 }
@@ -223,12 +225,12 @@ impl SwitchedChannel {
         Ok(channel)
     }
 
-    /// Returns the number of requests that it takes.
+    /// Returns the number of requests that it holds.
     pub(crate) fn depth(&self) -> usize {
         self.slots.len()
     }
 
-    /// The memory of its requests, and of buffers.
+    /// The memory of its requests and reserved buffers.
     pub(crate) fn memory_mut(&mut self) -> &mut SubmitterMemory {
         &mut self.memory
     }
@@ -281,8 +283,8 @@ impl SwitchedChannel {
         &self.device.board.inner.loads
     }
 
-    /// Opens a direct lane if the core has few of them and the controller has more free queues than the
-    /// switchboard's lanes need, which may not have taken theirs yet.
+    /// Opens a direct lane if the core has few of them and the controller has more free queues than
+    /// the switchboard's lanes need, which may not have taken theirs yet.
     fn open_direct(&self, driver: &mut dyn Driver) -> Option<DirectLane> {
         let free = self.device.remote.association().free_queues();
         let spare = free > self.device.board.inner.lanes_per_target;
@@ -330,10 +332,10 @@ impl SwitchedChannel {
         }
     }
 
-    /// Returns the result of a Flush for this thread. `losses` is the number of cache losses before its
-    /// answer, `reported` the number that the thread knew when it submitted the Flush. A lane reports a
-    /// loss only to the first thread that flushes by it, but every thread must see each loss once,
-    /// because its writes may be among the lost ones.
+    /// Returns the result of a Flush for this thread. `losses` is the number of cache losses before
+    /// its answer, `reported` the number that the thread knew when it submitted the Flush. A lane
+    /// reports a loss only to the first thread that flushes by it, but every thread must see each
+    /// loss once, because its writes may be among the lost ones.
     fn flushed(
         &mut self,
         result: Result<(), BlockError>,
@@ -352,8 +354,8 @@ impl SwitchedChannel {
 }
 
 impl SwitchedChannel {
-    /// Submits a request that is given up at `limit`, with [`BlockError::TimedOut`]. Whether a write
-    /// was done is not known then.
+    /// Submits a request that is given up at `limit`, with [`BlockError::TimedOut`]. Whether a
+    /// write was done is not known then.
     pub(crate) fn submit_until(
         &mut self,
         mut request: Request,
@@ -524,7 +526,8 @@ impl Channel for SwitchedChannel {
     fn deadline(&self) -> Time {
         // No thread wakes this one when the ingress has room again.
         let waits_for_ingress = !self.displaced.is_empty() && !self.free.is_empty();
-        // Asked before a sleep: from now on a dataplane thread with a completion wakes this thread.
+        // Called before a sleep: from now on a dataplane thread with a completion wakes this
+        // thread.
         if !self.submitter.may_sleep() || waits_for_ingress {
             return Time::ZERO;
         }
@@ -542,14 +545,14 @@ impl Channel for SwitchedChannel {
         if is_gone || remote.association().phase() != Phase::Live {
             return false;
         }
-        // The lanes follow the association: a request that comes before they do waits for them. Those
-        // that the controller refuses a queue say so.
+        // The lanes follow the association: a request that arrives before they do waits for them.
+        // Lanes without a queue are marked as refused.
         let (target, class) = (usize::from(self.device.target.0), self.device.class);
         !self.loads().is_refused(self.core, target, class)
     }
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
-        // A thread that still serves may write into what it was lent.
+        // A thread that still serves may write into this memory.
         if self.is_broken() {
             return None;
         }
@@ -569,7 +572,8 @@ impl Channel for SwitchedChannel {
         self.closing && is_quiet && self.direct.as_ref().is_none_or(is_closed)
     }
 
-    /// Dataplane threads have copies of the data, and hold newer writes back until theirs are over.
+    /// Dataplane threads have copies of the data, and hold newer writes back until the abandoned
+    /// ones have ended.
     fn abandon(&mut self, guard: &Guard) {
         if let Some(direct) = &mut self.direct {
             direct.channel().abandon(guard);
@@ -593,8 +597,8 @@ impl Drop for SwitchedChannel {
 }
 
 impl SwitchedChannel {
-    /// Gives up the outstanding writes, and holds newer writes of their blocks back until no dataplane
-    /// thread has one of them. A path reports them to other threads as aborted.
+    /// Gives up the outstanding writes, and holds newer writes of their blocks back until no
+    /// dataplane thread has one of them. A path reports them to other threads as aborted.
     fn abandon_writes(&mut self) {
         let association = self.device.remote.association();
         let slots = (0..).zip(&self.slots);
@@ -650,8 +654,8 @@ impl SwitchedChannel {
         self.displaced.len() < before
     }
 
-    /// Cancels requests with this tag that were put into an ingress: every dataplane thread checks
-    /// whether it has them.
+    /// Cancels requests with this tag that were put into an ingress: every dataplane thread
+    /// searches for them.
     fn give_up_put(&mut self, tag: u64) -> bool {
         let mut found = false;
         for (slot, pending) in (0..).zip(&self.slots) {
@@ -679,7 +683,7 @@ struct Pending {
     bounce: Option<u32>,
     /// The data must be copied back from the bounce buffer.
     reads: bool,
-    /// Of a Flush: the losses of the target's cache that had been reported when it was submitted.
+    /// For a Flush: the losses of the target's cache that had been reported when it was submitted.
     reported: Option<u32>,
     /// The blocks that it writes.
     written: Option<Span>,

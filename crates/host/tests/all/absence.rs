@@ -1,5 +1,5 @@
-//! Threads that do not look at their channels, and hosts that stand still, while an association is lost.
-//! The clock is the tests' own, so nothing depends on the time that they take.
+//! Threads that do not look at their channels, and hosts that stand still, while an association is
+//! lost. The clock is the tests' own, so nothing depends on the time that they take.
 
 use crate::peer;
 use crate::peer::{Behaviour, NQN, Peer};

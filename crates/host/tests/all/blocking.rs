@@ -136,8 +136,8 @@ fn commands_are_as_long_as_the_controller_says() {
     }
 }
 
-/// Commands were sent again as they had been made for the controller before, and failed. One of ours does
-/// not deallocate what is beyond its limit: it was said to be done.
+/// Commands were sent again as they had been made for the controller before, and failed. One of
+/// ours does not deallocate what is beyond its limit: it was said to be done.
 #[test]
 fn commands_that_were_lost_are_as_long_as_the_next_controller_says() {
     type Call = fn(&Namespace) -> Result<(), RequestError>;
@@ -270,7 +270,8 @@ fn keep_alives_are_sent_also_where_traffic_keeps_an_association_alive() {
     }
 }
 
-/// A controller with many namespaces, or a slow one, gave up a host that was still identifying them.
+/// A controller with many namespaces, or a slow one, gave up a host that was still identifying
+/// them.
 #[test]
 fn keep_alives_are_sent_while_a_controller_is_identified() {
     let behaviour = Behaviour {

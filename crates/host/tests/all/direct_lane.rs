@@ -1,5 +1,5 @@
-//! A submitter with a lane of its own, of which the controller grants no queue any more: its requests
-//! go through the ingress, until there is a queue again.
+//! A submitter with a lane of its own, of which the controller grants no queue any more: its
+//! requests go through the ingress, until there is a queue again.
 
 use crate::peer;
 use crate::peer::{Behaviour, NQN, Peer, builder};
@@ -137,8 +137,8 @@ fn peer(io_queues: u16) -> Peer {
     Peer::start(1 << 20, behaviour)
 }
 
-/// Leaves four writes and four reads unanswered in the lane, and grants only so many queues from the
-/// next association on.
+/// Leaves four writes and four reads unanswered in the lane, and grants only so many queues from
+/// the next association on.
 fn lose_with_requests(submitter: &mut Submitter, peer: &Peer, io_queues: u16) {
     submitter.write_until_direct();
     let (direct, seen) = (
@@ -197,8 +197,8 @@ fn a_write_waits_for_its_fence_before_it_goes_through_the_ingress() {
     assert_eq!(peer.memory()[BLOCK..][..4 * BLOCK], [7; 4 * BLOCK]);
 }
 
-/// The lanes of the switchboard, which have no other way, get their queues first, and what is left is
-/// asked for again.
+/// The lanes of the switchboard, which have no other way, get their queues first, and what is left
+/// is asked for again.
 #[test]
 fn a_lane_takes_a_queue_again_when_there_is_one() {
     let peer = peer(8);

@@ -1,5 +1,5 @@
-//! Commands over extents that a target does not take any more when it has come back: their extents are
-//! carried out by commands of their own, wherever they were when the connection broke.
+//! Commands over extents that a target does not take any more when it has come back: their extents
+//! are carried out by commands of their own, wherever they were when the connection broke.
 
 use crate::extents::{BLOCK, Core, RANGES, WRITE, start, takes, terms};
 use crate::peer::{Behaviour, Peer, builder};
@@ -14,8 +14,8 @@ use wire::nvme::ExtentTerms;
 /// Content of the namespace in the beginning.
 const OLD: u8 = 7;
 
-/// The controller loses all connections, and takes commands over extents on these terms when they are
-/// made anew.
+/// The controller loses all connections, and takes commands over extents on these terms when they
+/// are made anew.
 fn come_back(peer: &Peer, extents: Option<ExtentTerms>) {
     peer.change(|behaviour| behaviour.extents = extents);
     peer.cut_all();
@@ -29,7 +29,8 @@ fn held(peer: &Peer) -> usize {
     peer.seen.held.load(Ordering::SeqCst)
 }
 
-/// Asserts that the blocks of the extents have this content, and the block between them the old one.
+/// Asserts that the blocks of the extents have this content, and the block between them the old
+/// one.
 fn assert_written(peer: &Peer, content: u8) {
     let memory = peer.memory();
     assert_eq!(memory[..2 * BLOCK], [content; 2 * BLOCK]);
@@ -37,7 +38,8 @@ fn assert_written(peer: &Peer, content: u8) {
     assert_eq!(memory[3 * BLOCK..5 * BLOCK], [content; 2 * BLOCK]);
 }
 
-/// A core with a channel to a controller that behaves so, and takes no commands over extents any more.
+/// A core with a channel to a controller that behaves so, and takes no commands over extents any
+/// more.
 struct Bed {
     core: Core,
     peer: Peer,

@@ -32,7 +32,8 @@ fn session(cache_life: u64) -> (Peer, Host, Namespace) {
 /// In the order in which they are dropped.
 type Owners = (Switchboard, Subsystem, Host);
 
-/// The same through a switchboard on these cores, in life 7, with what the namespace needs to be kept.
+/// The same through a switchboard on these cores, in life 7, with what the namespace needs to be
+/// kept.
 fn switched_session(cores: Vec<CoreId>) -> (Peer, Owners, SwitchedNamespace) {
     let (peer, host, subsystem) = subsystem(7);
     let knobs = Knobs::switchyard();

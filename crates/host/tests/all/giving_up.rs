@@ -50,8 +50,8 @@ fn late(queue: &mut Queue, peer: &Peer, submit: impl Fn(&mut Queue)) -> Completi
     }
 }
 
-/// Has a call by a handle with a limit time out while the controller keeps its command. With less time
-/// it may be given up before it is sent, or before it arrives.
+/// Has a call by a handle with a limit time out while the controller keeps its command. With less
+/// time it may be given up before it is sent, or before it arrives.
 fn late_call(
     namespace: &Namespace,
     peer: &Peer,
@@ -185,8 +185,8 @@ fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// A peer, a queue with a write that was given up, and another one with a newer write, which waits for
-/// that at most as long as the command time-out `bound`.
+/// A peer, a queue with a write that was given up, and another one with a newer write, which waits
+/// for that at most as long as the command time-out `bound`.
 fn newer_write_waits(bound: Duration) -> (Peer, Queue, Queue) {
     let peer = Peer::start(1 << 20, in_capsule());
     let namespace = connect(&peer, builder().command_timeout(bound));
@@ -196,8 +196,8 @@ fn newer_write_waits(bound: Duration) -> (Peer, Queue, Queue) {
     (peer, queue, other)
 }
 
-/// The bound of that wait went on counting when the newer write was sent, and gave it up: the target
-/// could still do it after a newer write of another host.
+/// The bound of that wait went on counting when the newer write was sent, and gave it up: the
+/// target could still do it after a newer write of another host.
 #[test]
 fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
     // Half of it is the time that this machine may stall for, here and below.
@@ -456,7 +456,8 @@ fn many_are_given_up_at_once() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// A target of ours with a device that takes its time: it has no answer to give for what it executes.
+/// A target of ours with a device that takes its time: it has no answer to give for what it
+/// executes.
 #[test]
 fn a_slow_device_holds_nobody_up() {
     let span = base::Nanos::from_millis(300);

@@ -1,5 +1,5 @@
-//! Commands over extents with a limit, cancelled, or not answered: what is told when, what becomes of
-//! memory, and of later writes to the same blocks.
+//! Commands over extents with a limit, cancelled, or not answered: what is told when, what becomes
+//! of memory, and of later writes to the same blocks.
 
 use crate::extents::{Core, WRITE, start, takes};
 use crate::peer;

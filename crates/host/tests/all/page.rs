@@ -1,4 +1,5 @@
-//! The Rust of the page for programmers (docs/guide/program.md): compiled, run, and shown as it is here.
+//! The Rust of the page for programmers (docs/guide/program.md): compiled, run, and shown as it is
+//! here.
 
 use crate::setup;
 use crate::setup::{block_on, start};

@@ -270,7 +270,8 @@ fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
                 std::thread::yield_now();
             }
             peer.cut_all();
-            // The write that was lost holds nobody up, and is not sent again before its fence falls.
+            // The write that was lost holds nobody up, and is not sent again before its fence
+            // falls.
             std::thread::scope(|scope| {
                 let others = scope.spawn(|| namespace.write(512, &[3; 512]));
                 others.join().unwrap().unwrap();
@@ -283,8 +284,8 @@ fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
     }
 }
 
-/// Its thread sent the other's request when its own was answered, and returned: the answer came by a
-/// connection that no thread looked at.
+/// Its thread sent the other's request when its own was answered, and returned: the answer came by
+/// a connection that no thread looked at.
 #[test]
 fn a_thread_that_returns_leaves_no_request_of_another_one_behind() {
     for path in Path::ALL {

@@ -165,7 +165,8 @@ fn a_command_times_out_also_where_its_thread_looks_seldom() {
 /// The controller found no buffer for Identify, and lost each association for that.
 #[test]
 fn requests_that_hold_every_buffer_do_not_keep_their_host_from_connecting_again() {
-    // The host's thread has 672 buffers, and each namespace of it carries out 128 requests at a time.
+    // The host's thread has 672 buffers, and each namespace of it carries out 128 requests at a
+    // time.
     let behaviour = Behaviour {
         hold: 6 * 128,
         ..Behaviour::default()

@@ -64,8 +64,8 @@ fn use_it(subsystem: &Subsystem) {
     namespace.write(0, &[7; 4096]).unwrap();
 }
 
-/// The second one took the identifier that the first one had had before, and was ended under it: each
-/// was lost twice.
+/// The second one took the identifier that the first one had had before, and was ended under it:
+/// each was lost twice.
 #[test]
 fn associations_that_come_back_in_another_order_do_not_end_each_other() {
     let target = start(1);

@@ -1,5 +1,5 @@
-//! A target that comes back and takes less in one command than it did: whoever used it before goes on
-//! with requests of the old size.
+//! A target that comes back and takes less in one command than it did: whoever used it before goes
+//! on with requests of the old size.
 
 use crate::peer::{Behaviour, Peer, builder, connected};
 use crate::{peer, setup};
@@ -84,7 +84,8 @@ impl Bed {
         }
     }
 
-    /// Runs requests of every kind, each on a range of its own: `before` is done when they are under way.
+    /// Runs requests of every kind, each on a range of its own: `before` is done when they are
+    /// under way.
     fn run(&mut self, content: usize, before: impl FnOnce(&mut Self)) {
         let (written, kept) = (pattern(content), pattern(content + 1));
         let mut memory = self.peer.memory();

@@ -84,8 +84,8 @@ fn a_cache_is_used_again_when_the_target_is_back() {
     }
 }
 
-/// A controller that is live and refuses I/O queues: the channel said that it was back, so that a cache
-/// wrote its pages back over and over.
+/// A controller that is live and refuses I/O queues: the channel said that it was back, so that a
+/// cache wrote its pages back over and over.
 #[test]
 fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
     for class in Class::ALL {
@@ -106,8 +106,8 @@ fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
     }
 }
 
-/// What a path answers over a switchboard is what the switchboard does: its channel is gone and back
-/// with that.
+/// What a path answers over a switchboard is what the switchboard does: its channel is gone and
+/// back with that.
 #[test]
 fn a_path_is_used_again_when_the_target_is_back() {
     for path in Path::ALL {

@@ -37,8 +37,8 @@ fn turn(
     }
 }
 
-/// Threads share a path over a switchboard; the one that runs it has a write of another one under way
-/// when it ends, which was aborted at once while the lane still had it: it undid a newer one.
+/// Threads share a path over a switchboard; the one that runs it has a write of another one under
+/// way when it ends, which was aborted at once while the lane still had it: it undid a newer one.
 #[test]
 fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
     let (peer, _host, subsystem) = connected(Behaviour {

@@ -6,8 +6,8 @@ use host::Host;
 use std::sync::atomic::Ordering;
 use wire::tcp::FatalErrorStatus as Fes;
 
-/// PDUs that are legal on their own, and wrong where they come: a read or a write makes the controller
-/// send them. Wrong fields of a PDU are in `fields.rs`.
+/// PDUs that are legal on their own, and wrong where they come: a read or a write makes the
+/// controller send them. Wrong fields of a PDU are in `fields.rs`.
 fn cases() -> Vec<(Mischief, bool, Option<Fes>)> {
     let range = Some(Fes::DATA_TRANSFER_OUT_OF_RANGE);
     let flood = Some(Fes::R2T_LIMIT_EXCEEDED);

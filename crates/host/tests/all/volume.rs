@@ -43,8 +43,8 @@ fn a_lost_write_is_not_sent_to_another_volume() {
     assert_eq!(peer.memory()[..512], [4; 512]);
 }
 
-/// An Identify that fails, as one whose data arrived damaged, says nothing about the volume: what is
-/// for it waits, and the other namespaces go on.
+/// An Identify that fails, as one whose data arrived damaged, says nothing about the volume: what
+/// is for it waits, and the other namespaces go on.
 #[test]
 fn a_volume_that_cannot_be_identified_is_not_given_up_and_stops_no_other() {
     let (not_ready, internal) = (

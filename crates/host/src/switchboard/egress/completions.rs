@@ -1,5 +1,5 @@
-//! Completions on their way from the egresses to their submitters, which are notified of each at
-//! once or of some together.
+//! Completions from the egresses to their submitters, which are notified of each at once or of
+//! several together.
 
 use super::egresses::unpack;
 use super::{EgressService, SubmitterState, Submitters};
@@ -11,10 +11,10 @@ use switch::Class;
 use switch::knobs::Lanes;
 
 impl EgressService {
-    /// Takes what the lanes completed, and tells submitters of it.
+    /// Takes the completions of the lanes, and notifies their submitters.
     pub(super) fn take_completions(&mut self, now: Time) {
         for nth in 0..self.egresses.busy_count() {
-            // Before the answers that say so.
+            // Before the answers that result from it.
             self.note_refusal(nth);
             while let Some(done) = self.egresses.busy(nth).channel.reap() {
                 let egress = self.egresses.busy(nth);
@@ -57,8 +57,9 @@ impl EgressService {
         });
     }
 
-    /// Tells submitters whether a lane finds a queue. Those that were told that the device is gone have
-    /// nothing outstanding that would wake them when it does again.
+    /// Reports to submitters whether a lane gets a queue. Submitters to which the device was
+    /// reported gone have nothing outstanding that would wake them when the lane gets a queue
+    /// again.
     fn note_refusal(&mut self, nth: usize) {
         let shared = self.config.knobs.lanes == Lanes::Shared;
         let egress = self.egresses.busy(nth);
@@ -75,7 +76,7 @@ impl EgressService {
         egress.channel.association().announce();
     }
 
-    /// A request came back; its submitter is notified at the end of this turn, or later.
+    /// Handles a completed request; its submitter is notified at the end of this turn, or later.
     pub(super) fn completed(
         &mut self,
         now: Time,
@@ -116,7 +117,7 @@ impl EgressService {
         known
     }
 
-    /// A request is answered on the spot; its submitter is notified at once.
+    /// Answers a request immediately; its submitter is notified at once.
     pub(super) fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
         let done = IngressCompletion {
             slot,
@@ -129,7 +130,7 @@ impl EgressService {
         }
     }
 
-    /// Lets go of submitters that have left and were answered everything.
+    /// Removes submitters that have left and whose requests are all answered.
     pub(super) fn forget_closed(&mut self) {
         for known in &mut self.submitters.known {
             let over = known.take_if(|known| known.closed && known.submitter.is_quiet());

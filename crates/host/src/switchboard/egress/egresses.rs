@@ -1,7 +1,7 @@
-//! The egresses of a core: which of them needs a look in each turn, and which is meant by a number.
+//! The egresses of a core: lookup by number, and the list of those that each turn serves.
 //!
-//! A target that is connected and idle costs a turn nothing: its egresses are looked at again when a
-//! request or a completion reaches them, or when an association has moved.
+//! An idle connected target costs nothing per turn: its egresses are served again when a request or
+//! a completion reaches them, or when an association has moved.
 
 use crate::channel::RemoteChannel;
 use crate::recovery::epoch::Phase;
@@ -16,23 +16,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{Class, PerClass};
 
-/// One (class, target).
+/// The egress of one (class, target).
 #[derive(Debug)]
 pub(super) struct Egress {
     pub(super) target: u16,
-    /// Its number is in use as long as there is an egress.
+    /// Keeps the number in use while the egress exists.
     pub(super) _number: Arc<TargetNumber>,
     pub(super) class: Class,
     pub(super) channel: RemoteChannel,
-    /// It finds no queue, as submitters were told.
+    /// True if it has no queue, as reported to submitters.
     pub(super) refused: bool,
-    /// Requests that found no room, in order; as many as submitters may have outstanding at most.
+    /// Requests for which there was no room, in order; at most as many as all submitters may have
+    /// outstanding.
     pub(super) backlog: VecDeque<IngressRequest>,
-    /// No request in it is given up before this time.
+    /// Lower bound of the limits of its requests.
     pub(super) backlog_limit: Time,
 }
 
-/// Answer of an egress to a request.
+/// Result of handing a request to an egress.
 pub(super) enum Outcome {
     Taken,
     Busy,
@@ -82,7 +83,7 @@ impl Egress {
 }
 
 impl Egress {
-    /// Returns true if nothing happens here before a request comes or the association moves.
+    /// Returns true if nothing happens here before a request arrives or the association moves.
     fn is_at_rest(&self) -> bool {
         self.channel.state() == ChannelState::Live
             && self.channel.outstanding() == 0
@@ -92,13 +93,13 @@ impl Egress {
 }
 
 impl Egress {
-    /// Keeps a request for which there is no room.
+    /// Queues a request for which there is no room.
     pub(super) fn keep(&mut self, entry: IngressRequest) {
         self.backlog_limit = self.backlog_limit.min(entry.limit);
         self.backlog.push_back(entry);
     }
 
-    /// Takes those out of the backlog that are given up.
+    /// Removes the given-up requests from the backlog.
     pub(super) fn take_kept(
         &mut self,
         is_given_up: impl Fn(&IngressRequest) -> bool,
@@ -117,7 +118,7 @@ impl Egress {
     }
 }
 
-/// Submitter, slot and class in a request's tag.
+/// Packs submitter, slot and class into a request's tag.
 #[inline]
 pub(super) fn pack(submitter: u32, slot: u32, class: Class) -> u64 {
     u64::from(submitter) << 32 | u64::from(slot) << 8 | class.index() as u64
@@ -151,21 +152,21 @@ impl Wake for AssociationNotice {
 /// The egresses of a core.
 #[derive(Debug, Default)]
 pub(super) struct Egresses {
-    /// Earlier classes first.
+    /// Ordered by class, earlier classes first.
     list: Vec<Egress>,
-    /// Places of the egresses that are not at rest, in order.
+    /// Indices of the egresses that are not at rest, in order.
     busy: Vec<usize>,
-    /// Place of the egress with a target's lanes of a class, by the target's number.
+    /// Index of the egress of each class, by target number.
     by_target: Vec<PerClass<Option<usize>>>,
-    /// Place by the number of the operation namespace.
+    /// Index by the number of the operation namespace.
     by_op_namespace: Vec<Option<usize>>,
-    /// Of those that may wait, the egress that is first to send in the next turn.
+    /// Index of the egress, among those that may wait, that sends first in the next turn.
     first: usize,
     notice: Option<Arc<AssociationNotice>>,
 }
 
 impl Egresses {
-    /// The waker that associations get; `thread` wakes this core's thread.
+    /// Returns the waker for associations; `thread` wakes this core's thread.
     pub(super) fn notice(&mut self, thread: impl FnOnce() -> Arc<dyn Wake>) -> Arc<dyn Wake> {
         let notice = self.notice.get_or_insert_with(|| {
             let (moved, thread) = (AtomicBool::new(false), thread());
@@ -176,12 +177,12 @@ impl Egresses {
 
     pub(super) fn add(&mut self, egress: Egress) {
         self.list.push(egress);
-        // In the order in which they are served.
+        // The order in which they are served.
         self.list.sort_by_key(|egress| egress.class.index());
         self.number();
     }
 
-    /// Removes those for which `keep` returns false.
+    /// Removes the egresses for which `keep` returns false.
     pub(super) fn retain(&mut self, keep: impl FnMut(&mut Egress) -> bool) {
         let before = self.list.len();
         self.list.retain_mut(keep);
@@ -219,21 +220,21 @@ impl Egresses {
         }
     }
 
-    /// The egress with a target's lanes of `class`, which gets something to do.
+    /// Returns the egress of `class` and target, and marks it busy.
     pub(super) fn reach(&mut self, target: u16, class: Class) -> Option<&mut Egress> {
         let index = self.by_target.get(usize::from(target))?[class]?;
         self.set_busy(index);
         Some(&mut self.list[index])
     }
 
-    /// The egress of an operation, which is over.
+    /// Returns the egress of a completed operation, and marks it busy.
     pub(super) fn of_operation(&mut self, op_namespace: OpNamespace) -> Option<&mut Egress> {
         let index = (*self.by_op_namespace.get(usize::from(op_namespace.0))?)?;
         self.set_busy(index);
         Some(&mut self.list[index])
     }
 
-    /// All of them; none gets something to do.
+    /// Returns all egresses without marking them busy.
     pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Egress> {
         self.list.iter_mut()
     }
@@ -246,7 +247,7 @@ impl Egresses {
         self.all_busy();
     }
 
-    /// Looks whether an association has moved, before a turn.
+    /// Checks, before a turn, whether an association has moved.
     pub(super) fn look(&mut self) {
         let moved = |notice: &AssociationNotice| {
             notice.moved.load(Ordering::Relaxed) && notice.moved.swap(false, Ordering::Acquire)
@@ -256,33 +257,33 @@ impl Egresses {
         }
     }
 
-    /// Ends a turn: those that are at rest now need no further look.
+    /// Ends a turn: removes the egresses at rest from the busy ones.
     pub(super) fn rest(&mut self) {
         let list = &self.list;
         self.busy.retain(|&index| !list[index].is_at_rest());
     }
 
-    /// Number of egresses that are not at rest.
+    /// Returns the number of busy egresses.
     pub(super) fn busy_count(&self) -> usize {
         self.busy.len()
     }
 
-    /// One of those that are not at rest.
+    /// Returns the busy egress with this index.
     pub(super) fn busy(&mut self, nth: usize) -> &mut Egress {
         &mut self.list[self.busy[nth]]
     }
 
-    /// Those that are not at rest.
+    /// Returns the busy egresses.
     pub(super) fn each_busy(&self) -> impl Iterator<Item = &Egress> {
         self.busy.iter().map(|&index| &self.list[index])
     }
 
-    /// Number of those that are not at rest and come before the one that is first to send.
+    /// Returns the number of busy egresses before the one that sends first.
     pub(super) fn before_first(&self) -> usize {
         self.busy.partition_point(|&index| index < self.first)
     }
 
-    /// The egress is first to send in the next turn.
+    /// Makes the busy egress with this index send first in the next turn.
     pub(super) fn begin_with(&mut self, nth: usize) {
         self.first = self.busy[nth];
     }

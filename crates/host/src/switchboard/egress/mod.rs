@@ -1,9 +1,9 @@
 //! One dataplane thread of a switchboard: the egresses of a core.
 //!
-//! Takes requests from its ingress, earlier classes first, steers them, hands each to the egress
-//! of its (class, target), and brings completions back to their submitters. An egress is a lane of
-//! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
-//! and the load board only. Must never: block, lose a request, or answer one twice.
+//! Takes requests from its ingress, earlier classes first, steers them, submits each to the egress
+//! of its (class, target), and returns completions to their submitters. An egress is a lane of its
+//! controller with its own doorbell. Owned by its thread; reached only through its ingress, its
+//! mailbox and the load table. Never blocks, loses a request, or answers one twice.
 
 mod completions;
 mod egresses;
@@ -26,7 +26,7 @@ use switch::knobs::Lanes;
 use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, RequestSteering};
 
 impl DataplaneConfig {
-    /// Returns the service to run there; submitters wake `driver`.
+    /// Returns the service to run on `driver`, which submitters wake.
     #[must_use]
     pub fn service(self, driver: &dyn Driver) -> EgressService {
         let service = EgressService::new(self);
@@ -35,30 +35,31 @@ impl DataplaneConfig {
     }
 }
 
-/// A submitter as this thread knows it.
+/// State of a submitter in this thread.
 #[derive(Debug)]
 struct SubmitterState {
     submitter: Arc<Submitter>,
     memory: RegionHandle,
-    /// It submits nothing more; it is forgotten when all its requests are answered, because other
-    /// cores may still steer requests of it here.
+    /// True once it submits nothing more. It is removed when all its requests are answered, because
+    /// other cores may still steer requests of it here.
     closed: bool,
     /// Completions of which this thread has not notified it yet.
     held_completions: Coalescer,
 }
 
-/// Requests on their way from the ingress to an egress.
+/// Requests taken from the ingress for an egress.
 #[derive(Debug, Default)]
 struct Intake {
-    /// Taken from the ingress before the message that tells of its submitter: it is next.
+    /// A request taken from the ingress before the message that registers its submitter: it is
+    /// next.
     early: Option<IngressRequest>,
-    /// The last turn took requests from the ingress.
+    /// True if the last turn took requests from the ingress.
     took: bool,
-    /// The last turn left something to do.
+    /// True if the last turn left work to do.
     more: bool,
 }
 
-/// Submitters as this core knows them, by number.
+/// The submitters known to this core, by number.
 #[derive(Debug)]
 struct Submitters {
     known: Vec<Option<SubmitterState>>,
@@ -76,17 +77,17 @@ struct LatencyMonitor {
     level: LatencyActivity,
 }
 
-/// Counters that the core publishes from time to time.
+/// Counters that the core publishes periodically.
 #[derive(Debug)]
 struct Statistics {
     counters: CoreCounters,
     publish_at: Time,
-    /// The core did something since it published them.
+    /// True if the core did something since it last published them.
     unpublished: bool,
 }
 
 impl Statistics {
-    /// Returns the time at which the core publishes them, also if it does nothing else.
+    /// Returns the time at which the core publishes them, even if it is otherwise idle.
     fn deadline(&self) -> Time {
         if self.unpublished {
             self.publish_at
@@ -181,8 +182,8 @@ impl EgressService {
         }
     }
 
-    /// Looks how active `Latency` work is, of all that the core has; how close its requests are is
-    /// known where they pass.
+    /// Updates the activity of `Latency` work on the core, including direct lanes. The spacing of
+    /// requests is measured where they pass.
     fn watch_latency(&mut self, now: Time) {
         if self.config.loads.latency_bytes(self.config.core) > 0 {
             self.latency.watch.present(now);
@@ -198,8 +199,8 @@ impl EgressService {
         }
     }
 
-    /// Lets the egresses send: all that must not wait, and of the others, in turn, one quantum
-    /// between two looks at the ingress while `Latency` work is active.
+    /// Lets the egresses send: first all that may not wait, then the remaining ones in turn; while
+    /// `Latency` work is active, at most one quantum between two checks of the ingress.
     fn send(&mut self, cx: &mut Context<'_>) {
         let may_wait = |egress: &Egress| egress.class.properties().may_wait;
         let count = self.egresses.busy_count();
@@ -239,8 +240,8 @@ impl EgressService {
         }
     }
 
-    /// Takes requests from the ingress, every class in its order, and of each no more than what the
-    /// next turn can wait for: what a lane then sends is cut by its caravans.
+    /// Takes requests from the ingress, in class order and at most [`ENTRIES_PER_TURN`] of each
+    /// class, so that the next turn does not wait long. Caravans limit what a lane then sends.
     fn take_in(&mut self, cx: &mut Context<'_>) {
         self.intake.more = false;
         self.intake.took = false;
@@ -266,8 +267,7 @@ impl EgressService {
         }
     }
 
-    /// Sends a request on its way; false when its submitter is not known yet, so that it has to
-    /// wait for the mailbox.
+    /// Routes a request; false if its submitter is not known yet, so it must wait for the mailbox.
     fn route(&mut self, entry: IngressRequest, cx: &mut Context<'_>) -> bool {
         let core = self.config.core;
         if !entry.steered {
@@ -328,7 +328,7 @@ impl EgressService {
         }
     }
 
-    /// A request was answered on the spot.
+    /// Answers a request immediately.
     fn over(&mut self, entry: IngressRequest, result: Result<(), BlockError>) {
         let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
         let (core, target) = (self.config.core, usize::from(entry.target));
@@ -363,7 +363,7 @@ impl EgressService {
 }
 
 impl EgressService {
-    /// Lets go of lanes to controllers that will not come back.
+    /// Removes lanes to controllers whose associations have ended for good.
     fn forget_gone(&mut self, cx: &mut Context<'_>) {
         let (loads, core) = (&self.config.loads, self.config.core);
         let caravans = &mut self.statistics.counters.caravans;
@@ -473,13 +473,13 @@ impl Service for EgressService {
     }
 
     fn finished(&self) -> bool {
-        // A submitter that was not notified would wait for ever.
+        // A submitter that was not notified would wait forever.
         self.closing && self.submitters.held.is_empty() && self.egresses.all_closed()
     }
 }
 
 impl EgressService {
-    /// Hands out what found no room before.
+    /// Submits requests that had no room before.
     fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
         for nth in 0..self.egresses.busy_count() {
             while let Some(entry) = self.egresses.busy(nth).backlog.pop_front() {
@@ -497,7 +497,7 @@ impl EgressService {
         }
     }
 
-    /// Answers what was given up, as far as it is here.
+    /// Answers the given-up requests that this core has.
     fn give_up(&mut self, cx: &mut Context<'_>) {
         if self.ingress().has_given_up() {
             self.give_up_cancelled(cx);

@@ -36,7 +36,8 @@ pub fn terms(in_flight: u16, extents: u16) -> ExtentTerms {
     }
 }
 
-/// A controller that takes this many commands over extents at a time, with writes in their capsules.
+/// A controller that takes this many commands over extents at a time, with writes in their
+/// capsules.
 pub fn takes(in_flight: u16) -> Behaviour {
     Behaviour {
         in_capsule_bytes: 8192,
