@@ -1,4 +1,4 @@
-//! Admin commands, dispatched. `[NVMe Base 2.0 §5]`
+//! Dispatch of admin commands. `[NVMe Base 2.0 §5]`
 
 use crate::controller::registry::SharedController;
 use crate::controller::reply::{Reply, View};
@@ -8,7 +8,7 @@ use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::vendor::EndController;
 use wire::nvme::{Abort, AdminCommand, Command, Status};
 
-/// Carries out one admin command, with `data` from the host or for it.
+/// Executes one admin command, with `data` from or for the host.
 pub(crate) fn execute(
     controller: &mut Controller,
     command: &Command,
@@ -17,7 +17,7 @@ pub(crate) fn execute(
 ) -> Result<Reply, Status> {
     let parsed = AdminCommand::parse(command)?;
     // [NVMe Base 2.0 §3.5.3]: before CC.EN only Fabrics commands are processed. A discovery
-    // controller serves some hosts that never enable it.
+    // controller is exempt, because some hosts never enable it.
     if !controller.registers.takes_commands() && !controller.is_discovery() {
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
     }
@@ -42,8 +42,8 @@ pub(crate) fn execute(
     }
 }
 
-/// Abort. One that has to wait counts until it is answered, so no host that keeps to ACL is refused.
-/// `[NVMe Base 2.0 §5.1]`
+/// Handles Abort. A waiting Abort counts until it is answered, so a host that respects ACL is never
+/// refused. `[NVMe Base 2.0 §5.1]`
 fn abort_command(controller: &mut Controller, abort: Abort) -> Result<Reply, Status> {
     if controller.aborts >= ABORTS_MAX {
         return Err(Status::ABORT_LIMIT_EXCEEDED);
@@ -65,7 +65,7 @@ fn abort_command(controller: &mut Controller, abort: Abort) -> Result<Reply, Sta
     })
 }
 
-/// End Controller: ends another controller of the same host.
+/// Handles End Controller: ends another controller of the same host.
 fn end_other(
     controller: &Controller,
     end: EndController,
@@ -82,8 +82,9 @@ fn end_other(
     Ok(Reply::EndController(other))
 }
 
-/// Returns true if two controllers are the same host's, in the same subsystem, by its name: one that
-/// was removed and added again may have a controller left, with commands that change what hosts see now.
+/// Returns true if two controllers belong to the same host and the same subsystem, compared by its
+/// name. A subsystem that was removed and added again may still have a controller whose commands
+/// change data that hosts see now.
 fn of_same_host(one: &SharedController, other: &SharedController) -> bool {
     let same_subsystem = match (&one.subsystem, &other.subsystem) {
         (Some(a), Some(b)) => a.nqn == b.nqn,

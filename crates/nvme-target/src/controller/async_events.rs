@@ -1,7 +1,7 @@
 //! Asynchronous events, for hosts that enabled them. `[NVMe Base 2.0 §5.2]`
 //!
-//! A notice is sent once; the same notice comes again only after the host has read the log page
-//! that goes with it, so that a busy control plane cannot flood a host.
+//! A notice is sent once, and again only after the host has read its log page, so that frequent
+//! changes do not flood a host.
 
 use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
 use base::mutation::{self, Mutation};
@@ -10,10 +10,10 @@ use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::log_page::LogPageId;
 use wire::nvme::{AsyncEvent, Status};
 
-/// An occurrence that hosts are notified of.
+/// An event that hosts are notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// A namespace came, went, or changed its size.
+    /// A namespace was added, removed or resized.
     Namespace(u32),
     /// The discovery log page changed.
     Discovery,
@@ -27,20 +27,20 @@ const DISCOVERY: u8 = 1 << 1;
 pub(crate) struct AsyncEvents {
     pub(crate) configuration: AsyncEventConfiguration,
     requests: VecDeque<u16>,
-    /// Notices that happened and were not sent.
+    /// Notices that occurred but were not sent.
     pending: u8,
-    /// Notices that were sent, and not cleared by reading their log page since.
+    /// Notices that were sent, and whose log page was not read since.
     masked: u8,
     changed: BTreeSet<u32>,
 }
 
 impl AsyncEvents {
-    /// Asynchronous Event Requests that wait.
+    /// Returns the number of outstanding Asynchronous Event Requests.
     pub(crate) fn waiting(&self) -> usize {
         self.requests.len()
     }
 
-    /// Takes an Asynchronous Event Request.
+    /// Adds an Asynchronous Event Request.
     pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
         if self.requests.len() >= ASYNC_EVENT_REQUESTS_MAX {
             return Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr());
@@ -49,7 +49,7 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Takes an Asynchronous Event Request back.
+    /// Removes an Asynchronous Event Request. Returns whether it was outstanding.
     pub(crate) fn abort(&mut self, cid: u16) -> bool {
         let before = self.requests.len();
         self.requests.retain(|&other| other != cid);
@@ -61,7 +61,7 @@ impl AsyncEvents {
         self.requests.contains(&cid)
     }
 
-    /// Notes an occurrence.
+    /// Records an event.
     pub(crate) fn raise(&mut self, notice: Notice) {
         let (bit, wanted) = match notice {
             Notice::Namespace(_) if mutation::active(Mutation::ChangeNotTold) => return,
@@ -76,7 +76,7 @@ impl AsyncEvents {
         }
     }
 
-    /// The next event to send, and the request that it answers.
+    /// Returns the next event to send, and the identifier of the request that it answers.
     pub(crate) fn next(&mut self) -> Option<(u16, AsyncEvent)> {
         let ready = self.pending & !self.masked;
         let (bit, event) = match ready {
@@ -90,7 +90,7 @@ impl AsyncEvents {
         Some((cid, event))
     }
 
-    /// The host read a log page, and does not ask to keep the event back.
+    /// Clears the notices of a log page that the host read without Retain Asynchronous Event.
     pub(crate) fn page_read(&mut self, page: LogPageId) {
         match page {
             LogPageId::CHANGED_NAMESPACES => {
@@ -102,7 +102,7 @@ impl AsyncEvents {
         }
     }
 
-    /// The namespaces that changed since the host last read of them.
+    /// Returns the namespaces that changed since the host last read the list.
     pub(crate) fn changed(&self) -> impl Iterator<Item = u32> + '_ {
         self.changed.iter().copied()
     }

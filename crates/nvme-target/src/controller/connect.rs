@@ -1,4 +1,4 @@
-//! Connect: makes a controller, or joins an I/O queue to one. `[NVMe Base 2.0 §6.3]`
+//! Connect: creates a controller, or adds an I/O queue to one. `[NVMe Base 2.0 §6.3]`
 
 use crate::controller::async_events::AsyncEvents;
 use crate::controller::keep_alive::KeepAlive;
@@ -27,23 +27,23 @@ pub(crate) struct Refusal {
     pub(crate) status: Status,
     /// The offending parameter, for dword 0.
     pub(crate) parameter: Option<InvalidParameter>,
-    /// The limit that is reached.
+    /// The limit that was reached.
     pub(crate) limit: Option<Reached>,
-    /// The host's name is one of a tenant, and its address outside of that tenant's networks.
+    /// The host's name belongs to a tenant, and its address is outside of that tenant's networks.
     pub(crate) from_elsewhere: bool,
 }
 
-/// A limit that keeps out a Connect.
+/// A limit that refuses a Connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// One on controllers.
+    /// A limit on controllers.
     Controllers(ControllerLimit),
-    /// One on connections and their queues.
+    /// A limit on connections and their queues.
     Connections(PermitRefused),
 }
 
 impl Reached {
-    /// Counts a Connect that was refused because of it.
+    /// Counts a Connect refused by this limit.
     pub(crate) fn count(self, stats: &mut CoreStats) {
         match self {
             Self::Controllers(limit) => limit.count(stats),
@@ -53,7 +53,7 @@ impl Reached {
 }
 
 impl Refusal {
-    /// Without DNR: the host may find a place later.
+    /// Without DNR, because a later Connect may succeed.
     const BUSY: Self = Self {
         status: Status::CONNECT_CONTROLLER_BUSY,
         parameter: None,
@@ -61,8 +61,8 @@ impl Refusal {
         from_elsewhere: false,
     };
 
-    /// The queue exists already. `[NVMe Base 2.1 §3.3.2.3]` Without DNR: its connection may be closed,
-    /// and the target not have seen that yet.
+    /// The queue exists already. `[NVMe Base 2.1 §3.3.2.3]` Without DNR, because its connection may
+    /// have been closed without the target having noticed yet.
     const QUEUE_IN_USE: Self = Self {
         status: Status::COMMAND_SEQUENCE_ERROR,
         ..Self::BUSY
@@ -75,7 +75,7 @@ impl Refusal {
         }
     }
 
-    /// Of a host that may not use the subsystem.
+    /// The refusal of a host that may not use the subsystem.
     fn not_allowed(rules: &AccessRules, host: &str, from: IpAddr) -> Self {
         Self {
             from_elsewhere: !rules.may_use_name(host, from),
@@ -106,23 +106,23 @@ impl Refusal {
     }
 }
 
-/// The connection on which a Connect came.
+/// The connection on which a Connect arrived.
 pub(crate) struct Origin<'a> {
     pub(crate) permit: &'a mut ConnectionPermit,
     pub(crate) peer: SocketAddr,
-    /// Our end's address, where it is known.
+    /// The target's address, if known.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) place: ConnectionPlace,
-    /// The format of its PDUs.
+    /// The format of the connection's PDUs.
     pub(crate) format: PduFormat,
-    /// Returns true for a subsystem that the core knows, and that is not being removed.
+    /// Returns true for a subsystem that the core has and that is not being removed.
     pub(crate) serves: &'a dyn Fn(u32) -> bool,
 }
 
 /// Index of a subsystem for connections that have none.
 pub(crate) const NO_SUBSYSTEM: u32 = u32::MAX;
 
-/// Returns HOSTNQN; empty for a host that does not name itself, which is served where any host is.
+/// Returns HOSTNQN; empty for a host without a name, which is accepted only where any host is.
 fn host_name(data: &ConnectData) -> Result<String, Refusal> {
     match data.hostnqn() {
         Ok(name) => Ok(name.as_str().to_owned()),
@@ -131,7 +131,8 @@ fn host_name(data: &ConnectData) -> Result<String, Refusal> {
     }
 }
 
-/// Connect of an admin queue: makes a controller. Returns the index of its subsystem as well.
+/// Handles Connect of an admin queue: creates a controller. Also returns the index of its
+/// subsystem.
 pub(crate) fn admin(
     connect: &Connect,
     data: &ConnectData,
@@ -175,7 +176,7 @@ pub(crate) fn admin(
     Ok((controller, index))
 }
 
-/// Gives a new controller an identifier, within the limits, and attaches the admin queue.
+/// Assigns an identifier to a new controller, within the limits, and attaches the admin queue.
 fn register(
     connect: &Connect,
     kind: ControllerKind,
@@ -204,7 +205,8 @@ fn register(
     Ok(shared)
 }
 
-/// Counts the entries of the queue, and the connection for its tenant: last, as this cannot be undone.
+/// Counts the entries of the queue, and the connection for its tenant; this is the last step,
+/// because it cannot be undone.
 fn enter(
     connect: &Connect,
     tenant: Option<&Arc<str>>,
@@ -216,13 +218,13 @@ fn enter(
     entered.map_err(|limit| Refusal::full(Reached::Connections(limit)))
 }
 
-/// Returns the tenant that a controller of the host counts for, if the host has one.
+/// Returns the tenant that a controller of the host counts for, if any.
 fn tenant_of(host: &str, subsystem: Option<&Subsystem>, view: &View<'_>) -> Option<Arc<str>> {
     let tenants = view.shared.rules().host_tenants(host, &subsystem?.nqn);
     tenants.held_to_account().cloned()
 }
 
-/// Returns the subsystem that a host asks for and may use; none for the discovery service.
+/// Returns the subsystem that a host requests and may use; `None` for the discovery service.
 fn wanted_subsystem(
     data: &ConnectData,
     host: &str,
@@ -242,7 +244,7 @@ fn wanted_subsystem(
     Ok(Some(found))
 }
 
-/// Returns the keep-alive time-out that a host gets for the one that it asks for.
+/// Returns the keep-alive time-out granted for the requested one.
 fn keep_alive_ms(connect: &Connect, view: &View<'_>) -> u32 {
     match connect.keep_alive_timeout_ms {
         0 => view.limits.keep_alive_default_ms,
@@ -250,8 +252,7 @@ fn keep_alive_ms(connect: &Connect, view: &View<'_>) -> u32 {
     }
 }
 
-/// Returns the index by which the core keeps a subsystem. A core that does not know it yet asks the
-/// host to come again.
+/// Returns the core's index of a subsystem. A core that does not have it yet makes the host retry.
 fn subsystem_index(
     subsystem: Option<&Arc<Subsystem>>,
     origin: &Origin<'_>,
@@ -270,12 +271,12 @@ pub(crate) struct Joined {
     /// Index of the subsystem.
     pub(crate) subsystem: u32,
     pub(crate) rights: Option<Arc<Rights>>,
-    /// The class that the host named, where it named one.
+    /// The class that the host named, if any.
     pub(crate) class: Option<Class>,
 }
 
-/// Connect of an I/O queue: joins a controller, which may live on another core. The class that the
-/// host names counts where `classes` is true.
+/// Handles Connect of an I/O queue: adds it to a controller, which may live on another core. The
+/// class named by the host is used only if `classes` is true.
 pub(crate) fn io(
     connect: &Connect,
     data: &ConnectData,
@@ -295,7 +296,8 @@ pub(crate) fn io(
     if host != controller.host_nqn {
         return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
     }
-    // HOSTID is that of the admin queue's Connect: some hosts send another one, or none, for I/O queues.
+    // HOSTID is that of the admin queue's Connect: some hosts send a different one, or none, for
+    // I/O queues.
     let Some(subsystem) = controller.subsystem.clone() else {
         // [NVMe Base 2.0 §3.1.2.3]: a discovery controller has no I/O queues.
         return Err(Refusal::in_command(Connect::QID_OFFSET));
@@ -325,7 +327,7 @@ pub(crate) fn io(
     })
 }
 
-/// Enters a queue among those of its controller. Returns true if its host names classes.
+/// Adds a queue to its controller. Returns true if its host names classes.
 fn enter_queue(
     controller: &SharedController,
     connect: &Connect,
@@ -350,7 +352,8 @@ fn enter_queue(
     queues.places.insert(connect.queue_id, origin.place);
     let terms = QueueTerms::of(connect, origin.format);
     queues.terms.insert(connect.queue_id, terms);
-    // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
+    // While the queues are locked: a controller that is ending in the meantime then waits for this
+    // queue, too.
     controller.attach();
     Ok(queues.classes)
 }

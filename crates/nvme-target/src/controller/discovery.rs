@@ -1,9 +1,9 @@
 //! The discovery log page: the subsystems that a host may use.
 //!
-//! `[NVMe Base 2.0 §5.16.1.23]`. The page is made when it is asked for: one entry for each
-//! listener and each subsystem that the host may connect to, one for each referral, and one for the
-//! discovery service itself on each listener. A listener on every address of the machine is named
-//! by the one that the asking host has reached.
+//! `[NVMe Base 2.0 §5.16.1.23]`. The page is generated on request: one entry for each listener and
+//! each subsystem that the host may connect to, one for each referral, and one for the discovery
+//! service itself on each listener. A listener on a wildcard address is listed with the address
+//! that the requesting host has reached.
 
 use crate::shared::Shared;
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +11,8 @@ use std::ops::Range;
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
 use wire::nvme::{GetLogPage, Nqn, Status};
 
-/// The part of a page that a host asks for. A page of many entries is asked for in many commands, so
-/// nothing is made of what lies outside.
+/// The part of a page that a host requests. Hosts read a long page with many commands, so entries
+/// outside of the part are not generated.
 struct Window {
     wanted: Range<u64>,
     /// Bytes of the page before the next entry.
@@ -32,7 +32,7 @@ impl Window {
         }
     }
 
-    /// Adds the part of the bytes at `start` that is wanted.
+    /// Adds the requested part of the bytes at `start`.
     fn put(&mut self, start: u64, bytes: &[u8]) {
         let place = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
         let (first, last) = (place(self.wanted.start), place(self.wanted.end));
@@ -50,7 +50,8 @@ impl Window {
     }
 }
 
-/// Returns the part of the page for one host, which has reached us at `local`, that `get` names.
+/// Returns the part of the page that `get` requests, for one host, which reached the target at
+/// `local`.
 ///
 /// # Errors
 /// Invalid Field: an offset beyond the page.
@@ -112,12 +113,12 @@ pub(crate) fn log_page(
     Ok(window.bytes)
 }
 
-/// The address by which the host can reach a listener; `None` where we know none.
+/// Returns the address by which the host can reach a listener; `None` if unknown.
 fn reachable(listener: SocketAddr, local: Option<IpAddr>) -> Option<SocketAddr> {
     if !listener.ip().is_unspecified() {
         return Some(listener);
     }
-    // A listener on `::` takes IPv6 alone, one on `0.0.0.0` IPv4.
+    // A listener on `::` accepts IPv6 only, one on `0.0.0.0` IPv4 only.
     let local = local?.to_canonical();
     (listener.is_ipv6() == local.is_ipv6()).then_some(SocketAddr::new(local, listener.port()))
 }
@@ -126,8 +127,8 @@ fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
     let mut entry = DiscoveryLogEntry {
         trtype: DiscoveryLogEntry::TRTYPE_TCP,
         subtype,
-        // "Not required" would say that a secure channel can be had, and some hosts then ask for
-        // TLS whatever SECTYPE says; what has no secure channel at all does not specify one.
+        // "Not required" would mean that a secure channel is available, and some hosts then request
+        // TLS regardless of SECTYPE. Without any secure channel, the value is "not specified".
         treq: DiscoveryLogEntry::TREQ_NOT_SPECIFIED
             | DiscoveryLogEntry::TREQ_SQ_FLOW_CONTROL_OPTIONAL,
         port_id,
@@ -146,7 +147,7 @@ mod tests {
     use wire::limits::NSID_BROADCAST;
     use wire::nvme::log_page::LogPageId;
 
-    /// The whole page was made for each command, and four bytes of it were sent.
+    /// Regression: the whole page was generated for each command, although it requested four bytes.
     #[test]
     fn a_window_has_its_part_of_the_page_and_nothing_else_is_made() {
         let named = |index: u16| DiscoveryLogEntry {

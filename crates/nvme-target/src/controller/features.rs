@@ -14,14 +14,14 @@ use wire::nvme::{GetFeatures, SetFeatures, Status};
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
-/// Status where there is no room for a feature's data, or less data than it has.
+/// Status if there is no room for a feature's data, or too little data.
 const SHORT: Status = Status::DATA_SGL_LENGTH_INVALID.with_dnr();
 
-/// Bits of a temperature threshold's dword: which sensor, and whether over or under.
+/// Fields of a temperature threshold's dword: the sensor, and whether over or under.
 const THRESHOLD_SENSOR_SHIFT: u32 = 16;
 const THRESHOLD_TYPE_SHIFT: u32 = 20;
 
-/// Which of the two thresholds a dword means; only the composite temperature has any.
+/// Returns the index of the threshold in a dword; only the composite temperature has thresholds.
 fn threshold(dword: u32) -> Result<usize, Status> {
     let sensor = (dword >> THRESHOLD_SENSOR_SHIFT) & 0xf;
     let kind = (dword >> THRESHOLD_TYPE_SHIFT) & 0b11;
@@ -42,7 +42,7 @@ fn for_discovery(feature: FeatureId) -> bool {
     )
 }
 
-/// Get Features.
+/// Handles Get Features.
 pub(crate) fn get(
     controller: &Controller,
     get: &GetFeatures,
@@ -96,7 +96,7 @@ pub(crate) fn get(
             return Ok(Reply::Data(0));
         }
         FeatureId::HOST_IDENTIFIER => {
-            // [NVMe Base 2.0 §5.27.1.25]: over fabrics it always has 128 bits.
+            // [NVMe Base 2.0 §5.27.1.25]: over fabrics, the identifier always has 128 bits.
             if get.dword11 & HOST_IDENTIFIER_EXTENDED == 0 {
                 return Err(INVALID);
             }
@@ -136,10 +136,10 @@ fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, St
     Ok(Reply::Bare(u64::from(changeable)))
 }
 
-/// Timestamp: 48 bits of milliseconds, then how it came about. `[NVMe Base 2.0 §5.27.1.11]`
+/// Returns Timestamp: 48 bits of milliseconds, then their origin. `[NVMe Base 2.0 §5.27.1.11]`
 fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, Status> {
     let place = data.get_mut(..8).ok_or(SHORT)?;
-    // Bits 3:1 of byte 6: 1 where a host has set it.
+    // Bits 3:1 of byte 6: 1 if a host has set it.
     let (millis, origin) = features.timestamp.map_or((0, 0), |(millis, set)| {
         (millis + now.since(set).as_millis(), 0b0010)
     });
@@ -148,7 +148,7 @@ fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, S
     Ok(Reply::Data(0))
 }
 
-/// Set Features.
+/// Handles Set Features.
 pub(crate) fn set(
     controller: &mut Controller,
     set: &SetFeatures,
@@ -166,15 +166,15 @@ pub(crate) fn set(
     let features = &mut controller.features;
     match set.feature {
         FeatureId::ARBITRATION => features.arbitration = value,
-        // One power state: 0.
+        // The only power state is 0.
         FeatureId::POWER_MANAGEMENT if value & 0x1f == 0 => features.power_management = value,
         FeatureId::TEMPERATURE_THRESHOLD => {
             features.temperature[threshold(value)?] = value & 0xffff;
         }
         FeatureId::ERROR_RECOVERY if value >> 16 == 0 => set_recovery(controller, set.nsid, value)?,
         FeatureId::VOLATILE_WRITE_CACHE if cached => {
-            // The cache belongs to what is behind the device: it cannot be switched off for one
-            // host. [NVMe Base 2.0 §5.27.1.4]
+            // The cache belongs to the device, so it cannot be disabled for one host. [NVMe Base
+            // 2.0 §5.27.1.4]
             if value & VOLATILE_WRITE_CACHE_ENABLE == 0 {
                 return Err(Status::FEATURE_NOT_CHANGEABLE.with_dnr());
             }
@@ -213,14 +213,14 @@ pub(crate) fn set(
             }
             controller.shared.queues().behavior = behavior;
         }
-        // [NVMe Base 2.0 §5.27.1.25]: Connect has said it, and it cannot be changed since.
+        // [NVMe Base 2.0 §5.27.1.25]: Connect has set it; it cannot be changed afterwards.
         FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
         _ => return Err(INVALID),
     }
     Ok(Reply::Bare(0))
 }
 
-/// Returns an NSID that names a namespace which the host sees.
+/// Returns an NSID if it identifies a namespace that the host sees.
 fn known(controller: &Controller, nsid: u32) -> Result<u32, Status> {
     let found = controller.namespace(nsid);
     found.map_or(Err(Status::INVALID_NAMESPACE.with_dnr()), |_| Ok(nsid))
@@ -249,8 +249,9 @@ fn set_recovery(controller: &mut Controller, nsid: u32, value: u32) -> Result<()
     Ok(())
 }
 
-/// Number of Queues: before the first I/O queue since the controller was reset, also where none is
-/// connected any more, and as many as we have. `[NVMe Base 2.0 §5.27.1.5]`
+/// Handles Number of Queues: grants the target's number of I/O queues, only before the first I/O
+/// queue since the controller's reset, even if none is connected any more. `[NVMe Base 2.0
+/// §5.27.1.5]`
 fn number_of_queues(controller: &Controller, value: u32, view: &View<'_>) -> Result<Reply, Status> {
     let asked = NumberOfQueues::from_dword(value);
     if asked.submission == u16::MAX || asked.completion == u16::MAX {

@@ -24,7 +24,7 @@ use wire::nvme::vendor::Extensions;
 use wire::nvme::{Identify, IdentifyController, IdentifyNamespace, Nqn, Status};
 use wire::text;
 
-/// Carries out Identify. Every answer is 4096 bytes.
+/// Executes Identify. Every data structure has 4096 bytes.
 pub(crate) fn execute(
     controller: &Controller,
     identify: &Identify,
@@ -52,7 +52,7 @@ pub(crate) fn execute(
             None => out.fill(0),
         },
         Cns::COMMAND_SET_CONTROLLER if nvm => nvm_controller(view).encode(out),
-        // Other command sets exist, but have nothing here. [NVMe Base 2.0 §5.17.2.7]
+        // Other command sets are accepted but have no data. [NVMe Base 2.0 §5.17.2.7]
         Cns::COMMAND_SET_CONTROLLER => out.fill(0),
         Cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active_list(controller, identify.nsid, out)?,
         Cns::INDEPENDENT_NAMESPACE => match namespace(controller, identify.nsid)? {
@@ -72,7 +72,8 @@ pub(crate) fn execute(
     Ok(Reply::Data(0))
 }
 
-/// A namespace by its identifier; `None` for one that could exist and does not for this host.
+/// Returns a namespace by its identifier; `None` for a valid identifier without a namespace for
+/// this host.
 fn namespace(controller: &Controller, nsid: u32) -> Result<Option<Arc<Namespace>>, Status> {
     if nsid == 0 || nsid > NAMESPACES_MAX {
         return Err(Status::INVALID_NAMESPACE.with_dnr());
@@ -138,16 +139,16 @@ fn controllers(
     encode_controller_list(ids.map(|other| other.id), out);
 }
 
-/// MDTS, WZSL, VSL: the largest transfer as a power of two of 4 KiB.
+/// Returns MDTS, WZSL and VSL: the largest transfer as a power of two of 4 KiB.
 fn transfer_shift(view: &View<'_>) -> u8 {
     let pages = view.limits.transfer_bytes / 4096;
     u8::try_from(pages.trailing_zeros()).expect("a 32-bit number has few bits")
 }
 
-/// VWC. What the host is told here holds as long as its controller does.
+/// Returns VWC. The value must hold for the lifetime of the controller.
 fn volatile_write_cache(controller: &Controller) -> u8 {
     let cached = controller.has_volatile_cache();
-    // A host that asks again may go on by the first answer.
+    // A host that reads it again may continue to use the first value.
     controller
         .uncached
         .set(controller.uncached.get() || !cached);
@@ -205,7 +206,7 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         lpa: common.lpa | IdentifyController::LPA_EFFECTS,
         oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
         frmw: IdentifyController::FRMW_SLOT1_READ_ONLY | IdentifyController::FRMW_ONE_SLOT,
-        // [NVMe Base 2.0 §5.17.2.1]: the usual thresholds; nothing here can overheat.
+        // [NVMe Base 2.0 §5.17.2.1]: the usual thresholds; the target cannot overheat.
         wctemp: 343,
         cctemp: 353,
         sqes: IdentifyController::SQES_64,
@@ -240,7 +241,8 @@ fn nvm_controller(view: &View<'_>) -> NvmIdentifyController {
     NvmIdentifyController {
         vsl: transfer_shift(view),
         wzsl: transfer_shift(view),
-        // All three limits are given, or none. 256 ranges, as many as a command has, do not fit.
+        // The three limits are reported together or not at all. 256 ranges, the maximum of a
+        // command, do not fit.
         dmrl: u8::MAX,
         dmrsl: view.limits.deallocate_blocks,
         dmsl: view.limits.deallocate_blocks.into(),

@@ -7,15 +7,15 @@ use base::{Nanos, Time};
 /// One controller's keep-alive timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAlive {
-    /// KATO in milliseconds; 0 for no timer.
+    /// KATO in milliseconds; 0: no timer.
     pub(crate) timeout_ms: u32,
-    /// Time for which a host without a timer may give no sign.
+    /// Time for which a host without a timer may show no sign of life.
     patience: Nanos,
     last: Time,
 }
 
 impl KeepAlive {
-    /// A timer that starts now. KATO is rounded up to our granularity.
+    /// Returns a timer that starts now. KATO is rounded up to the target's granularity.
     pub(crate) fn new(timeout_ms: u32, now: Time) -> Self {
         let granularity = u32::from(KEEP_ALIVE_GRANULARITY_100_MS) * 100;
         let rounded = timeout_ms.div_ceil(granularity).saturating_mul(granularity);
@@ -26,25 +26,25 @@ impl KeepAlive {
         }
     }
 
-    /// One that ends after some time without any sign of the host, where it asked for no timer:
-    /// commands to the controller are one, and its I/O queues.
+    /// Sets the time after which the controller of a host without a timer ends. Commands to the
+    /// controller and its I/O queues are signs of life.
     pub(crate) fn with_patience(self, patience: Nanos) -> Self {
         Self { patience, ..self }
     }
 
-    /// A timer in place of this one.
+    /// Replaces the timer.
     pub(crate) fn set(&mut self, timeout_ms: u32, now: Time) {
         *self = Self::new(timeout_ms, now).with_patience(self.patience);
     }
 
-    /// A host without a timer has shown at this time that it is there.
+    /// Records a sign of life of a host without a timer.
     pub(crate) fn note_sign(&mut self, at: Time) {
         if self.timeout_ms == 0 {
             self.last = self.last.max(at);
         }
     }
 
-    /// The host showed that it is there.
+    /// Restarts the timer after a sign of life of the host.
     pub(crate) fn restart(&mut self, now: Time) {
         if !mutation::active(Mutation::KeepAliveNotRestarted) {
             self.last = now;
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(timer.deadline(), Time::ZERO + Nanos::from_millis(200));
         timer.restart(Time::ZERO + Nanos::from_millis(150));
         assert_eq!(timer.deadline(), Time::ZERO + Nanos::from_millis(350));
-        // With a timer, commands are no sign; without, they are the only one.
+        // With a timer, commands do not count as signs of life; without one, only they do.
         timer.note_sign(Time(200_000_000));
         assert_eq!(timer.deadline(), Time(350_000_000));
         let mut patient = KeepAlive::new(0, Time::ZERO).with_patience(Nanos(7));

@@ -13,7 +13,7 @@ use wire::nvme::log_page::{
 use wire::nvme::{GetLogPage, Status};
 use wire::text;
 
-/// Carries out Get Log Page.
+/// Executes Get Log Page.
 pub(crate) fn execute(
     controller: &mut Controller,
     get: &GetLogPage,
@@ -66,7 +66,7 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
         }
         _ if discovery => return Err(unknown),
         LogPageId::SMART => {
-            // [NVMe Base 2.0 §5.16.1.3]: the page is the controller's, not a namespace's.
+            // [NVMe Base 2.0 §5.16.1.3]: the page belongs to the controller, not to a namespace.
             if !matches!(get.nsid, 0 | NSID_BROADCAST) {
                 return Err(Status::INVALID_FIELD.with_dnr());
             }
@@ -124,7 +124,7 @@ fn supported_features(controller: &Controller) -> SupportedFeatures {
     log
 }
 
-/// SMART / Health: real counters, and a temperature because the field has to have one.
+/// Returns SMART / Health: real counters, and a fixed temperature because the field is mandatory.
 fn smart(controller: &Controller) -> SmartLog {
     let mut total = NamespaceStats::default();
     for namespace in controller.namespaces() {

@@ -1,10 +1,10 @@
-//! Controllers: the association of a host with a subsystem, or with the discovery service.
+//! Controllers: the association of a host with a subsystem or the discovery service.
 //!
 //! [`Controller`](state::Controller) belongs to the admin queue's connection and lives on its core.
 //! The part that I/O queues on other cores need is the
-//! [`SharedController`](registry::SharedController). Admin and Fabrics commands come here with
-//! their data, and a [`Reply`](reply::Reply) goes back; no connection, no core and no device is
-//! changed here.
+//! [`SharedController`](registry::SharedController). Admin and Fabrics commands arrive here with
+//! their data, and the result is a [`Reply`](reply::Reply). Invariant: this module changes no
+//! connection, core or device.
 
 pub(crate) mod admin;
 pub(crate) mod async_events;

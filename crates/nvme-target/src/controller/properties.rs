@@ -9,10 +9,10 @@ use wire::fabrics::{Property, PropertyGet, PropertySet};
 use wire::nvme::Status;
 use wire::nvme::feature::HostBehavior;
 
-/// CAP.TO in units of 500 ms. A controller is ready at once; hosts take 0 for no time at all.
+/// CAP.TO in units of 500 ms. A controller is ready at once, but hosts take 0 for no time at all.
 const READY_TIMEOUT_500_MS: u8 = 15;
 
-/// Returns CAP of our controllers.
+/// Returns CAP.
 fn capabilities(controller: &Controller, view: &View<'_>) -> Capabilities {
     let command_sets = if controller.is_discovery() {
         Capabilities::CSS_NVM
@@ -32,7 +32,7 @@ fn capabilities(controller: &Controller, view: &View<'_>) -> Capabilities {
     }
 }
 
-/// Property Get. Returns the value.
+/// Handles Property Get. Returns the value.
 pub(crate) fn get(
     controller: &Controller,
     get: &PropertyGet,
@@ -56,7 +56,7 @@ pub(crate) fn get(
     })
 }
 
-/// Property Set: only CC can be set. `[NVMe Base 2.0 §3.1.3.5]`
+/// Handles Property Set, which can set only CC. `[NVMe Base 2.0 §3.1.3.5]`
 pub(crate) fn set(
     controller: &mut Controller,
     set: &PropertySet,
@@ -68,11 +68,11 @@ pub(crate) fn set(
     let value = u32::try_from(set.value & 0xffff_ffff).expect("masked to 32 bits");
     let wanted = Configuration(value);
     let starts = wanted.enabled() && !controller.registers.configuration.enabled();
-    // Before anything is changed: a shutdown that began with a refused value would never end.
+    // Checked before any change: a shutdown that began with a refused value would never end.
     if starts && !is_supported(wanted, controller.is_discovery()) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
-    // CSTS.RDY is 1 until the reset before is over.
+    // CSTS.RDY is 1 until the previous reset is complete.
     if starts && controller.registers.is_ready() {
         return Err(Status::COMMAND_SEQUENCE_ERROR);
     }
@@ -93,7 +93,7 @@ pub(crate) fn set(
         queues.ready = false;
         queues.granted = view.limits.io_queues;
         queues.created = false;
-        // Of Host Extensions and Host Behavior Support, as the features above.
+        // The settings of Host Extensions and Host Behavior Support, like the features above.
         queues.classes = false;
         queues.behavior = HostBehavior::default();
     }
@@ -109,14 +109,14 @@ pub(crate) fn set(
     })
 }
 
-/// Returns true if CC asks for what we have: 64-byte commands, 16-byte completions, 4 KiB pages,
-/// round robin. Discovery hosts leave the entry sizes zero.
+/// Returns true if CC requests a supported configuration: 64-byte commands, 16-byte completions, 4
+/// KiB pages, round robin. Discovery hosts leave the entry sizes zero.
 fn is_supported(wanted: Configuration, discovery: bool) -> bool {
     let sizes = (wanted.sq_entry_shift(), wanted.cq_entry_shift());
     let entries = sizes == (6, 4) || (discovery && sizes == (0, 0));
     entries
         && wanted.page_shift() == 0
         && wanted.arbitration() == 0
-        // 110b where CAP.CSS has bit 6.
+        // 110b is valid because CAP.CSS has bit 6.
         && (wanted.command_set() == 0b000 || (wanted.command_set() == 0b110 && !discovery))
 }

@@ -1,6 +1,6 @@
 //! CC and CSTS: the state of a controller. `[NVMe Base 2.0 §3.1.3]`
 //!
-//! CC is what the host asks for, CSTS what the controller is:
+//! CC is the state that the host requests, CSTS the state of the controller:
 //!
 //! ```text
 //!              CC.EN = 1
@@ -13,11 +13,11 @@
 //!    CC.SHN = 01b                         CC.SHN = 01b
 //! ```
 //!
-//! CC.SHN = 10b leads from every state to `ShutdownComplete`, without a flush. During a shutdown and
-//! after it, CC.EN = 0 clears CSTS.RDY alone: CSTS.SHST stays as it is until CC.EN is set.
+//! CC.SHN = 10b leads from every state to `ShutdownComplete`, without a flush. During and after a
+//! shutdown, CC.EN = 0 clears only CSTS.RDY; CSTS.SHST is kept until CC.EN is set.
 //!
-//! A reset and a shutdown are over, by CSTS, when no command of an I/O queue can change data any more
-//! ([`settle`](Registers::settle)): a host may send its writes again then.
+//! CSTS reports the end of a reset or shutdown when no command of an I/O queue can change data any
+//! more ([`settle`](Registers::settle)): from then on, a host may repeat its writes.
 
 use wire::fabrics::property::{Configuration, ControllerStatus};
 
@@ -37,9 +37,9 @@ base::named! {
     /// State of a controller, as CSTS shows it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum ControllerState {
-        /// CSTS.RDY is 0, and CSTS.SHST 00b.
+        /// CSTS.RDY is 0, CSTS.SHST is 00b.
         Disabled = "disabled",
-        /// CSTS.RDY is 1, and no shutdown was asked for.
+        /// CSTS.RDY is 1, and no shutdown was requested.
         Ready = "ready",
         /// CSTS.SHST is 01b: volatile caches are flushed.
         ShutdownOccurring = "shutdown occurring",
@@ -49,7 +49,7 @@ base::named! {
 }
 
 impl ControllerState {
-    /// Returns true if a controller may go from this state to `next`, another one.
+    /// Returns true if a controller may go from this state to `next`, which differs from it.
     const fn may_become(self, next: Self) -> bool {
         match next {
             Self::Disabled => matches!(self, Self::Ready | Self::ShutdownOccurring),
@@ -58,7 +58,7 @@ impl ControllerState {
     }
 }
 
-/// Events that a Property Set of CC comes to.
+/// Events caused by a Property Set of CC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// CC.EN became 1.
@@ -67,7 +67,7 @@ pub(super) struct Changes {
     pub(super) disabled: bool,
     /// A shutdown began.
     pub(super) shutdown: bool,
-    /// That is a normal one, which flushes first.
+    /// The shutdown is a normal one, which flushes first.
     pub(super) flushes: bool,
 }
 
@@ -90,12 +90,12 @@ impl Registers {
         }
     }
 
-    /// Returns true while the controller carries out admin commands: it is enabled and ready.
+    /// Returns true while the controller executes admin commands: it is enabled and ready.
     pub(crate) const fn takes_commands(&self) -> bool {
         self.configuration.enabled() && self.is_ready()
     }
 
-    /// Takes a new value of CC. A reset and a shutdown wait for [`settle`](Self::settle).
+    /// Applies a new value of CC. A reset and a shutdown wait for [`settle`](Self::settle).
     pub(super) fn configure(&mut self, wanted: Configuration) -> Changes {
         let (before, was) = (self.state(), self.configuration);
         let mut changes = Changes {
@@ -120,8 +120,8 @@ impl Registers {
         changes
     }
 
-    /// No command of an I/O queue can change data any more: ends a reset, and a shutdown that waits for
-    /// no flush.
+    /// Ends a reset, and a shutdown that waits for no flush, because no command of an I/O queue can
+    /// change data any more.
     pub(super) fn settle(&mut self) {
         let before = self.state();
         if !self.configuration.enabled() {
@@ -134,7 +134,7 @@ impl Registers {
         self.moved(before);
     }
 
-    /// Checks a move that CSTS has made.
+    /// Checks that a transition of CSTS is legal.
     fn moved(&self, before: ControllerState) {
         let state = self.state();
         assert!(
@@ -146,9 +146,9 @@ impl Registers {
         tracing::trace!(before = before.name(), state = state.name(), "controller");
     }
 
-    /// Ends the flush of a normal shutdown, which [`settle`](Self::settle) completes, unless the host
-    /// has enabled the controller again meanwhile. One that failed ends the shutdown. Returns true if
-    /// I/O queues may connect from now on; `None` where that stays as it is.
+    /// Ends the flush of a normal shutdown, which [`settle`](Self::settle) then completes, unless
+    /// the host has enabled the controller again. A failed flush ends the shutdown. Returns true if
+    /// I/O queues may connect from now on; `None` if that does not change.
     pub(super) fn end_flush(&mut self, flushed: bool) -> Option<bool> {
         let before = self.state();
         if before != ControllerState::ShutdownOccurring {

@@ -1,6 +1,6 @@
 //! The controllers of the target: the part of each that its queues on other cores need.
 //!
-//! Touched at Connect and by admin commands, never by I/O; so plain locks do.
+//! Used at Connect and by admin commands, never by I/O, so plain locks are sufficient.
 
 use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
 use crate::permit::network;
@@ -21,7 +21,7 @@ use wire::nvme::log_page::ErrorEntry;
 use wire::tcp::PduFormat;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every holder changes one field at a time, so a poisoned lock still guards something valid.
+    // Every holder changes one field at a time, so the data of a poisoned lock is still valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Controllers {
 const CNTLID_MAX: u16 = 0xffef;
 
 impl Controllers {
-    /// Gives a new controller an identifier that was not in use for as long as possible.
+    /// Adds a controller under the identifier that has been unused for longest.
     pub(crate) fn insert(
         &mut self,
         limit: usize,
@@ -61,8 +61,9 @@ impl Controllers {
         Some(controller)
     }
 
-    /// The limit that keeps a host of this tenant from one more, beside what it has and what others
-    /// have; `None` where it may. Asks all controllers, for Connect only.
+    /// Returns the limit that keeps a host of this tenant from a further controller, given the
+    /// number of its own and of all controllers; `None` if it may have one. Scans all controllers,
+    /// so it is for Connect only.
     pub(crate) fn full(
         &self,
         limits: &Limits,
@@ -87,7 +88,7 @@ impl Controllers {
         }
         let discovers = kind == ControllerKind::Discovery;
         let discovery_here = limits.discovery_controllers - limits.discovery_controllers / 4;
-        // Hosts without a tenant choose their names, so that their address counts.
+        // Hosts without a tenant choose their names, so their address counts.
         let (own, of_own) = match tenant {
             Some(_) => (of_tenant, ControllerLimit::Tenant),
             None => (of_address, ControllerLimit::Address),
@@ -149,7 +150,7 @@ pub(crate) enum ControllerLimit {
 }
 
 impl ControllerLimit {
-    /// Counts a Connect that was refused because of it.
+    /// Counts a Connect refused by this limit.
     pub(crate) fn count(self, stats: &mut CoreStats) {
         stats.controllers_refused += 1;
         match self {
@@ -162,17 +163,17 @@ impl ControllerLimit {
     }
 }
 
-/// The kind of a controller.
+/// The type of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControllerKind {
-    /// It gives access to namespaces.
+    /// Gives access to namespaces.
     Io,
-    /// It serves the discovery log page.
+    /// Serves the discovery log page.
     Discovery,
 }
 
-/// A connection's place in the target.
+/// Location of a connection: its core and its key there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionPlace {
     pub(crate) core: usize,
@@ -189,14 +190,14 @@ pub(crate) struct SharedController {
     pub(crate) host_nqn: String,
     pub(crate) host_id: [u8; 16],
     pub(crate) peer: SocketAddr,
-    /// The tenant that its host was at Connect, other than "default".
+    /// The tenant of its host at Connect; `None` for "default".
     pub(crate) tenant: Option<Arc<str>>,
-    /// Namespaces of its subsystem that had come and gone before it was made.
+    /// Number of namespace additions and removals in its subsystem before it was created.
     changes: u32,
-    /// Place of its admin queue.
+    /// Location of its admin queue.
     pub(crate) admin: ConnectionPlace,
     queues: Mutex<Queues>,
-    /// Result of the rules for its host, once they were consulted.
+    /// Cached result of the rules for its host.
     asked: Mutex<Option<Asked>>,
     attached: Mutex<Attached>,
     errors: Mutex<VecDeque<ErrorEntry>>,
@@ -211,44 +212,44 @@ struct Asked {
     tenants: Arc<HostTenants>,
 }
 
-/// Connections of a controller that are left in the target.
+/// Connections that a controller still has in the target.
 #[derive(Debug, Default)]
 struct Attached {
-    /// Connections that were its own, until nothing of them is in a device any more.
+    /// Connections of the controller, counted until they have no request in a device.
     connections: usize,
-    /// Of them, those of which something may still change what a device holds.
+    /// Connections that may still change data on a device.
     harmful: usize,
-    /// End Controller commands that wait for the last harmful one, and their cores.
+    /// End Controller commands that wait for the last of these connections, and their cores.
     waiting: Vec<(usize, Ticket)>,
-    /// A reset or shutdown waits until the admin queue is the last harmful one.
+    /// A reset or shutdown waits until only the admin queue may still change data.
     settles: bool,
 }
 
 /// The I/O queues of a controller.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    /// Only an enabled controller takes I/O queues.
+    /// I/O queues may connect, because the controller is enabled.
     pub(crate) ready: bool,
-    /// The controller ends.
+    /// The controller is ending.
     pub(crate) dead: bool,
-    /// Number of queues that were granted (Number of Queues).
+    /// Number of I/O queues granted by Number of Queues.
     pub(crate) granted: u16,
-    /// A queue was connected since the controller was reset: the number of queues stays.
+    /// A queue was connected since the controller's reset, so the number of queues is fixed.
     pub(crate) created: bool,
-    /// The host means the priority class that it connects a queue with.
+    /// The host uses the priority class at the Connect of a queue.
     pub(crate) classes: bool,
     /// The host's behavior (Host Behavior Support).
     pub(crate) behavior: HostBehavior,
-    /// Place of each, by QID.
+    /// Location of each queue, by QID.
     pub(crate) places: BTreeMap<u16, ConnectionPlace>,
-    /// Time at which the last one that closed did.
+    /// Time at which the last closed queue closed.
     pub(crate) left: Time,
-    /// Parameters that each was connected with, by QID; of queues that are in no place any more, too.
+    /// Connect parameters of each queue, by QID, including queues that have closed.
     pub(crate) terms: BTreeMap<u16, QueueTerms>,
 }
 
 impl Queues {
-    /// The queue of this identifier is the controller's no longer, if it is the one at `place`.
+    /// Removes the queue of this identifier from the controller if it is the one at `place`.
     pub(crate) fn leave(&mut self, id: u16, place: ConnectionPlace, now: Time) {
         if self.places.get(&id) == Some(&place) {
             self.places.remove(&id);
@@ -319,14 +320,14 @@ impl SharedController {
         }
     }
 
-    /// Counts it among those of a tenant.
+    /// Sets the tenant that the controller counts for.
     pub(crate) fn of_tenant(mut self, tenant: Option<Arc<str>>) -> Self {
         self.tenant = tenant;
         self
     }
 
-    /// Returns true if an identifier that its host knows a namespace by is another volume's now:
-    /// then it has to end, so that its host looks again at what is there.
+    /// Returns true if an identifier by which its host knows a namespace now refers to another
+    /// volume: then the controller has to end, so that its host reads the namespaces again.
     pub(crate) fn is_superseded(&self) -> bool {
         let subsystem = self.subsystem.as_ref();
         subsystem.is_some_and(|subsystem| subsystem.supersedes(self.changes))
@@ -336,14 +337,15 @@ impl SharedController {
         lock(&self.queues)
     }
 
-    /// Returns the decision of these rules on its host; they are consulted once.
+    /// Returns the decision of these rules on its host; cached after the first call.
     pub(crate) fn decide(&self, rules: &Arc<AccessRules>) -> AccessDecision {
         // The discovery service is open to all hosts.
         self.ask(rules)
             .map_or(AccessDecision::Everything, |asked| asked.decision)
     }
 
-    /// The same for a queue of it, which may come from another address than the first one did.
+    /// Returns the same decision for one of its queues, which may come from a different address
+    /// than the admin queue.
     pub(crate) fn decide_from(&self, rules: &Arc<AccessRules>, from: IpAddr) -> AccessDecision {
         if self.subsystem.is_some() && !rules.may_use_name(&self.host_nqn, from) {
             return AccessDecision::Refused;
@@ -351,15 +353,15 @@ impl SharedController {
         self.decide(rules)
     }
 
-    /// Returns true if its host may not use its subsystem any more, by the subsystem or by these
-    /// rules.
+    /// Returns true if its host may no longer use its subsystem, by the subsystem's list or by
+    /// these rules.
     pub(crate) fn is_denied(&self, rules: &Arc<AccessRules>) -> bool {
         let subsystem = self.subsystem.as_ref();
         subsystem.is_some_and(|subsystem| subsystem.denies(&self.host_nqn))
             || matches!(self.decide(rules), AccessDecision::Refused)
     }
 
-    /// Returns the tenants of its host by these rules; they are consulted once.
+    /// Returns the tenants of its host by these rules; cached after the first call.
     pub(crate) fn tenants(&self, rules: &Arc<AccessRules>) -> Arc<HostTenants> {
         self.ask(rules)
             .map(|asked| asked.tenants)
@@ -381,15 +383,16 @@ impl SharedController {
         asked.clone()
     }
 
-    /// A connection became one of its queues.
+    /// Counts a connection that became one of its queues.
     pub(crate) fn attach(&self) {
         let mut attached = lock(&self.attached);
         attached.connections += 1;
         attached.harmful += 1;
     }
 
-    /// Nothing of one of its connections can change data any more. After the last one, returns the
-    /// commands that wait for that; and true where a reset or a shutdown waited for this I/O queue.
+    /// Notes that one of its connections can no longer change data. After the last one, returns the
+    /// commands that wait for that; the flag is true if a reset or shutdown waited for this I/O
+    /// queue.
     pub(crate) fn disarm(&self) -> (Vec<(usize, Ticket)>, bool) {
         let mut attached = lock(&self.attached);
         assert!(attached.harmful > 0, "a connection is disarmed once");
@@ -401,15 +404,16 @@ impl SharedController {
         }
     }
 
-    /// Lets a reset or a shutdown wait until nothing of its I/O queues can change data any more; false
-    /// where nothing can. Called by its admin queue, which counts itself.
+    /// Makes a reset or shutdown wait until its I/O queues can no longer change data; returns false
+    /// if none can. Called by its admin queue, which is counted, too.
     pub(crate) fn wait_for_queues(&self) -> bool {
         let mut attached = lock(&self.attached);
         attached.settles = attached.harmful > 1;
         attached.settles
     }
 
-    /// Nothing of one of its connections is left; it was disarmed before. True for the last one.
+    /// Notes that one of its connections, disarmed before, has ended completely. Returns true for
+    /// the last one.
     pub(crate) fn detach(&self) -> bool {
         let mut attached = lock(&self.attached);
         attached.connections -= 1;
@@ -421,8 +425,8 @@ impl SharedController {
         attached.connections == 0
     }
 
-    /// Lets a command wait until nothing of the controller can change anything any more; false
-    /// where nothing can.
+    /// Makes a command wait until the controller can no longer change data; returns false if it
+    /// cannot.
     pub(crate) fn wait_for_end(&self, core: usize, asker: Ticket) -> bool {
         let mut attached = lock(&self.attached);
         let waits = attached.harmful > 0 && !mutation::active(Mutation::EndControllerEarly);
@@ -432,7 +436,7 @@ impl SharedController {
         waits
     }
 
-    /// The commands of this connection wait no more: it is closed.
+    /// Removes the waiting commands of a closed connection.
     pub(crate) fn forget_waiting(&self, place: ConnectionPlace) {
         let mut attached = lock(&self.attached);
         let theirs =
@@ -442,7 +446,7 @@ impl SharedController {
             .retain(|&(core, asker)| !theirs(core, asker));
     }
 
-    /// Appends to the error log; the oldest entry gives way.
+    /// Adds an entry to the error log; the oldest one is dropped if it is full.
     pub(crate) fn log_error(&self, mut entry: ErrorEntry) {
         entry.error_count = self.error_count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut errors = lock(&self.errors);
@@ -452,7 +456,7 @@ impl SharedController {
         errors.push_front(entry);
     }
 
-    /// The error log, newest first.
+    /// Returns the error log, newest entry first.
     pub(crate) fn errors(&self) -> Vec<ErrorEntry> {
         lock(&self.errors).iter().copied().collect()
     }

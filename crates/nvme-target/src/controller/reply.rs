@@ -7,7 +7,7 @@ use base::Time;
 use std::sync::Arc;
 use wire::nvme::{Command, DataDirection, DataPointer, Status};
 
-/// The parts of its target and its core that a controller reads.
+/// The parts of the target and its core that a controller reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) limits: &'a Limits,
@@ -26,19 +26,21 @@ pub(crate) enum Reply {
     AwaitEvent,
     /// Answer, after the Asynchronous Event Request with this identifier was aborted.
     EventAborted(u16),
-    /// Answer after this command was aborted, or could not be.
+    /// Answer after this command was aborted or could not be.
     Abort { queue: ConnectionPlace, cid: u16 },
     /// Answer when nothing of this controller can change data any more.
     EndController(Arc<SharedController>),
-    /// Answer after the I/O queues of this controller were told to end: it was disabled or shut down.
+    /// Answer after the I/O queues of this controller, which was disabled or shut down, began to
+    /// end.
     EndQueues(Arc<SharedController>),
-    /// The same, after the volatile caches of all namespaces were flushed.
+    /// Like [`EndQueues`](Self::EndQueues), after the volatile caches of all namespaces were
+    /// flushed.
     Flush(Arc<SharedController>),
-    /// Let the connection drain, and answer last of all.
+    /// Drain the connection, and answer last.
     Disconnect,
 }
 
-/// Returns the direction of a command's data; no supported command has both.
+/// Returns the direction of a command's data; no supported command transfers in both directions.
 pub(crate) fn direction(command: &Command) -> DataDirection {
     let code = if command.is_fabrics() {
         command.fabrics_type().0
@@ -51,8 +53,8 @@ pub(crate) fn direction(command: &Command) -> DataDirection {
     }
 }
 
-/// Returns the place of a command's data. Hosts leave the descriptor all zero where no data moves,
-/// which for Get and Set Features the opcode does not tell.
+/// Returns the location of a command's data. Hosts leave the descriptor all zero if no data is
+/// transferred; for Get and Set Features, the opcode does not determine that.
 pub(crate) fn pointer(command: &Command, direction: DataDirection) -> Result<DataPointer, Status> {
     if direction == DataDirection::None || command.sgl().is_zero() {
         return Ok(DataPointer::Transport { length: 0 });

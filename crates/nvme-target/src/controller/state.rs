@@ -1,4 +1,4 @@
-//! A controller's state: what the admin queue's core keeps of it.
+//! A controller's state on the core of its admin queue.
 
 use crate::controller::async_events::{AsyncEvents, Notice};
 use crate::controller::keep_alive::KeepAlive;
@@ -14,15 +14,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use wire::nvme::feature::VOLATILE_WRITE_CACHE_ENABLE;
 
-/// Aborts of a controller that wait at a time, at most: hosts expect to have four. Each takes an entry
-/// of a turn, or a message to another core and one back.
+/// Most waiting Aborts of a controller; hosts expect four. Each costs an entry of a turn, or a
+/// message to another core and back.
 pub(crate) const ABORTS_MAX: u8 = 4;
 
 /// The admin queue's part of a controller.
 #[derive(Debug)]
 pub(crate) struct Controller {
     pub(crate) shared: Arc<SharedController>,
-    /// Our address that the host has reached, where it is known.
+    /// The target's address that the host has reached, if known.
     pub(crate) reached: Option<IpAddr>,
     /// CC and CSTS.
     pub(crate) registers: Registers,
@@ -31,11 +31,11 @@ pub(crate) struct Controller {
     /// Values of Error Recovery that are not 0, by namespace.
     pub(crate) error_recovery: BTreeMap<u32, u32>,
     pub(crate) events: AsyncEvents,
-    /// Aborts that wait.
+    /// Number of waiting Aborts.
     pub(crate) aborts: u8,
-    /// Rights of its host in the subsystem; `None` for everything.
+    /// Rights of its host in the subsystem; `None`: all.
     pub(crate) rights: Option<Arc<Rights>>,
-    /// Identify told the host that there is no volatile write cache.
+    /// Identify reported no volatile write cache to the host.
     pub(crate) uncached: Cell<bool>,
 }
 
@@ -45,7 +45,7 @@ impl Controller {
         self.shared.kind == ControllerKind::Discovery
     }
 
-    /// Returns the time at which it ends, unless its host shows until then that it is there.
+    /// Returns the time at which the controller ends without a further sign of life of its host.
     pub(crate) fn deadline(&mut self, now: Time) -> Time {
         let queues = self.shared.queues();
         let sign = if queues.places.is_empty() {
@@ -57,26 +57,26 @@ impl Controller {
         self.keep_alive.deadline()
     }
 
-    /// Returns true unless every command to the namespace would be refused for the host's tenant.
+    /// Returns true unless every command of the host's tenant to the namespace would be refused.
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         let rights = self.rights.as_ref();
         rights.is_none_or(|rights| rights.check_any(nsid).is_ok())
     }
 
-    /// Returns the namespaces that the host may touch, by identifier: a tenant does not learn of
-    /// others.
+    /// Returns the namespaces that the host may access, by identifier; a tenant does not see any
+    /// other namespace.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = Arc<Namespace>> {
         let all = self.shared.subsystem.iter().flat_map(|s| s.namespaces());
         all.filter(|namespace| self.sees(namespace.nsid()))
     }
 
-    /// Returns a namespace that the host may touch.
+    /// Returns a namespace that the host may access.
     pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
         let subsystem = self.shared.subsystem.as_ref().filter(|_| self.sees(nsid));
         subsystem.and_then(|subsystem| subsystem.namespace(nsid))
     }
 
-    /// Takes other rights, and raises a notice for each namespace that appears or disappears.
+    /// Sets new rights, and raises a notice for each namespace that appears or disappears.
     pub(crate) fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
         let seen = |controller: &Self| -> Vec<_> {
             let namespaces = controller.namespaces();
@@ -100,15 +100,15 @@ impl Controller {
         devices.any(|capabilities| capabilities.volatile_cache)
     }
 
-    /// Returns true if the host was told that there is no volatile write cache, and there is one
-    /// now. A host asks once for each association, and flushes nothing where there is no cache: its
-    /// controller has to end.
+    /// Returns true if Identify reported no volatile write cache, but there is one now. A host
+    /// reads this once per association and sends no Flush without a cache, so its controller has to
+    /// end.
     pub(crate) fn is_outdated(&self) -> bool {
         self.uncached.get() && self.has_volatile_cache()
     }
 
-    /// Ends the flush of a normal shutdown: the caches are flushed, or one of them failed; then CSTS
-    /// says so, and the host may ask again. `[NVMe Base 2.0 §3.6.2]`
+    /// Ends the flush of a normal shutdown. If a cache failed to flush, CSTS shows it, and the host
+    /// may request the shutdown again. `[NVMe Base 2.0 §3.6.2]`
     pub(crate) fn end_flush(&mut self, flushed: bool) {
         if let Some(ready) = self.registers.end_flush(flushed) {
             self.shared.queues().ready = ready;
@@ -116,8 +116,8 @@ impl Controller {
         self.settle();
     }
 
-    /// Ends a reset or a shutdown, unless commands of its I/O queues may change data still: then it is
-    /// called again when none of them can.
+    /// Ends a reset or shutdown, unless commands of its I/O queues may still change data; in that
+    /// case it is called again when none can.
     pub(crate) fn settle(&mut self) {
         if !self.shared.wait_for_queues() || mutation::active(Mutation::ResetEndsEarly) {
             self.registers.settle();
@@ -125,17 +125,16 @@ impl Controller {
     }
 }
 
-/// The values of the features that are only kept: a host may set and read them back, and nothing
-/// here depends on them.
+/// Values of features that are only stored: a host may set and read them, and they have no effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Features {
     pub(super) arbitration: u32,
     pub(super) power_management: u32,
-    /// Thresholds of the composite temperature: over and under, kelvin.
+    /// Thresholds of the composite temperature: over and under, in kelvin.
     pub(super) temperature: [u32; 2],
     pub(super) volatile_write_cache: u32,
     pub(super) write_atomicity: u32,
-    /// Timestamp in milliseconds, and when it was set.
+    /// Timestamp in milliseconds, and the time at which it was set.
     pub(super) timestamp: Option<(u64, Time)>,
 }
 

@@ -1,13 +1,13 @@
-//! Tenants of hosts, and the blocks that their requests may touch. `[ReFlex §3.1, §4.1]`
+//! Tenants of hosts, and the blocks that their requests may access. `[ReFlex §3.1, §4.1]`
 //!
-//! A control plane declares them as a [`Tenancy`], by names. [`AccessRules`] follow from it: all cores
-//! share them, and they never change; another tenancy makes others. They are consulted once for each
-//! controller, and the answer, its host's [`Rights`], stays with every queue of it, so that a
-//! command is checked without a lock and without a name. A queue that may do everything has none,
-//! and its commands pass unchecked.
+//! A control plane declares them by name as a [`Tenancy`]. [`AccessRules`] are derived from it;
+//! they are shared by all cores and immutable: a new tenancy creates new rules. They are evaluated
+//! once per controller; the resulting [`Rights`] of its host are kept with each of its queues, so
+//! that a command is checked without a lock or a name. A queue with all rights has no `Rights`, and
+//! its commands are not checked.
 //!
-//! Must never: let a command touch one block that is not granted, or tell a host more by a refusal
-//! than that it is one.
+//! Invariant: a command never accesses a block that is not granted, and a refusal reveals nothing
+//! but itself.
 
 use crate::error::TargetError;
 use crate::limits::NAMESPACES_MAX;
@@ -19,11 +19,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use wire::nvme::Status;
 
-/// Tenants of a target. Without tenants, and with others served, every host may do everything.
+/// Tenants of a target. Without tenants and with [`Others::Serve`], every host has all rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenancy {
-    /// The tenants. Where a host is several, the most particular one counts: one that names its
-    /// host before one that names the subsystem, and that before one that names the namespace.
+    /// The tenants. If several match a host, the most specific one applies: one that names its host
+    /// precedes one that names the subsystem, which precedes one that names the namespace.
     pub tenants: Vec<TenantOptions>,
     /// Policy for hosts without a tenant.
     pub others: Others,
@@ -32,67 +32,67 @@ pub struct Tenancy {
 /// Policy for hosts without a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Others {
-    /// They may do everything.
+    /// They have all rights.
     #[default]
     Serve,
     /// They may not connect.
     Refuse,
 }
 
-/// One tenant. What names nothing matches everything.
+/// One tenant. An empty list matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantOptions {
-    /// Its name; no two have the same.
+    /// Its unique name.
     pub name: String,
     /// The NQNs of its hosts.
     pub hosts: Vec<String>,
-    /// Networks from which these connect; their names are refused from elsewhere, in every subsystem,
-    /// because an NQN is the host's own claim. Without any, from anywhere, unless another tenant that
-    /// names the host has networks.
+    /// Networks from which these hosts connect. From any other network their names are refused, in
+    /// every subsystem, because an NQN is the host's own claim. Empty: any network, unless another
+    /// tenant that names the host has networks.
     pub networks: Vec<IpNet>,
-    /// The subsystems in which they are this tenant.
+    /// The subsystems in which the hosts belong to this tenant.
     pub subsystems: Vec<String>,
-    /// The namespaces in which they are, 1 to 1024.
+    /// The namespaces in which they do, 1 to 1024.
     pub namespaces: Vec<u32>,
-    /// The only blocks that it may use; `None` for all.
+    /// The only blocks that the tenant may use; `None`: all.
     pub grants: Option<Vec<TenantGrant>>,
-    /// Its promise on each device of which it uses a namespace that is scheduled
+    /// Its SLO or weight on each device with a scheduled namespace that it uses
     /// ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)).
     pub declaration: Declaration,
 }
 
-/// The tenant of hosts that are no other, and of those that have no account on a device. It shares
-/// what is left with the weight of one that names none, unless a tenant of this name says otherwise.
+/// The tenant of hosts without a tenant, and of hosts whose tenant has no account on a device. It
+/// shares the spare capacity with the default weight, unless a tenant of this name sets another.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// Blocks that a tenant may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantGrant {
-    /// The subsystem; `None` for every one.
+    /// The subsystem; `None`: every subsystem.
     pub subsystem: Option<String>,
-    /// The namespace in it, the blocks, and what may be done with them.
+    /// The namespace in it, the blocks, and the permitted operations.
     pub grant: AccessGrant,
 }
 
-/// Stands for the namespaces that nothing names: no namespace is called so.
+/// Represents all namespaces that are not named; no namespace has this identifier.
 const UNNAMED: u32 = 0;
 
-/// The rules that follow from a tenancy.
+/// The rules derived from a tenancy.
 #[derive(Debug)]
 pub(crate) struct AccessRules {
     assignments: Assignments,
     tenants: Vec<TenantOptions>,
-    /// Of the tenants, and last of the others.
+    /// The names of the tenants, then that of hosts without a tenant.
     names: Vec<Arc<str>>,
     others: Others,
-    /// Namespaces for which a host may be another tenant than for the rest.
+    /// Namespaces for which a host may have a different tenant than for the rest.
     assigned: BTreeSet<u32>,
-    /// From where hosts connect, by their names, where that is said.
+    /// Networks from which hosts may connect, by host name; only for hosts with such a restriction.
     origins: BTreeMap<String, BTreeSet<IpNet>>,
 }
 
 impl TenantOptions {
-    /// Returns true if hosts can be this tenant in a namespace.
+    /// Returns true if hosts can belong to this tenant in a namespace.
     fn is_in(&self, subsystem: &str, nsid: u32) -> bool {
         let subsystems = &self.subsystems;
         let here = subsystems.is_empty() || subsystems.iter().any(|name| name == subsystem);
@@ -107,10 +107,10 @@ impl Default for AccessRules {
 }
 
 impl AccessRules {
-    /// Returns the rules that follow from a tenancy.
+    /// Creates the rules of a tenancy.
     ///
     /// # Errors
-    /// [`TargetError::Invalid`]: a contradiction, a number out of range, or too much of something.
+    /// [`TargetError::Invalid`]: a contradiction, a number out of range, or too many of something.
     pub(crate) fn new(tenancy: &Tenancy) -> Result<Self, TargetError> {
         let mut assignments = Vec::new();
         let mut names = BTreeSet::new();
@@ -173,7 +173,7 @@ impl AccessRules {
 
     /// Returns true if a host at an address may use this name.
     pub(crate) fn may_use_name(&self, host: &str, from: IpAddr) -> bool {
-        // A socket for both families shows IPv4 as mapped addresses.
+        // A socket for both families reports IPv4 addresses as mapped addresses.
         let from = from.to_canonical();
         let origins = self.origins.get(host);
         origins.is_none_or(|origins| origins.iter().any(|network| network.contains(&from)))
@@ -229,7 +229,7 @@ impl AccessRules {
         }
     }
 
-    /// Returns the declarations of the tenants that can have hosts in one of these namespaces.
+    /// Returns the declarations of all tenants that can have hosts in one of these namespaces.
     pub(crate) fn declared(&self, namespaces: &[(String, u32)]) -> BTreeMap<String, Declaration> {
         let tenants = self.tenants.iter().filter(|tenant| {
             let mut namespaces = namespaces.iter();
@@ -240,7 +240,7 @@ impl AccessRules {
             .collect()
     }
 
-    /// Returns true if these rules differ in promises alone.
+    /// Returns true if these rules differ only in SLOs and weights.
     pub(crate) fn same_but_for_promises(&self, other: &Self) -> bool {
         let plain = |tenant: &TenantOptions| TenantOptions {
             declaration: Declaration::default(),
@@ -311,9 +311,9 @@ fn patterns(tenant: &TenantOptions, id: TenantId) -> impl Iterator<Item = Assign
 /// Decision of the rules on one host in one subsystem.
 #[derive(Clone, Debug)]
 pub(crate) enum AccessDecision {
-    /// It may not connect.
+    /// The host may not connect.
     Refused,
-    /// No command needs a check.
+    /// The host has all rights: no command needs a check.
     Everything,
     /// Commands are checked.
     Limited(Arc<Rights>),
@@ -333,21 +333,21 @@ impl AccessDecision {
 /// Tenants of a host in a subsystem; by default, none.
 #[derive(Debug, Default)]
 pub(crate) struct HostTenants {
-    /// By namespace, in order: those that differ from the rest.
+    /// Tenant by namespace, in order, for namespaces that differ from the rest.
     named: Vec<(u32, Option<Arc<str>>)>,
     unnamed: Option<Arc<str>>,
 }
 
 impl HostTenants {
-    /// Returns the tenant that is held to account for what the host holds of a core, if it has one:
-    /// that in most namespaces, or else in the first.
+    /// Returns the tenant that the host's holdings on a core are charged to, if any: the tenant in
+    /// most namespaces, or else in the first one.
     pub(crate) fn held_to_account(&self) -> Option<&Arc<str>> {
         let named = self.named.iter().filter_map(|(_, name)| name.as_ref());
         let mut tenants = self.unnamed.iter().chain(named);
         tenants.find(|name| ***name != *DEFAULT_TENANT)
     }
 
-    /// The tenant in a namespace.
+    /// Returns the tenant in a namespace.
     pub(crate) fn tenant(&self, namespace: u32) -> Option<&str> {
         let found = self.named.binary_search_by_key(&namespace, |named| named.0);
         let name = found.map_or(&self.unnamed, |at| &self.named[at].1);
@@ -358,13 +358,13 @@ impl HostTenants {
 /// Rights of a host in a subsystem; by default, none.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
-    /// By namespace, in order: those that differ from the rest.
+    /// Permissions by namespace, in order, for namespaces that differ from the rest.
     named: Vec<(u32, Permissions)>,
     unnamed: Permissions,
 }
 
 impl Rights {
-    /// Checks every block that a command names.
+    /// Checks every block that a command accesses.
     ///
     /// # Errors
     /// Access Denied. `[NVMe Base 2.0 §3.3.3.2.1]`
@@ -382,7 +382,7 @@ impl Rights {
             .map_err(|_| Status::ACCESS_DENIED.with_dnr())
     }
 
-    /// Checks a command without blocks (Flush), which is allowed where any other is.
+    /// Checks a command without blocks (Flush), which is allowed if any other command is.
     ///
     /// # Errors
     /// Access Denied.

@@ -1,16 +1,15 @@
-//! The token schedulers of one core: which commands wait for their tokens. `[ReFlex §3.2.2]`
+//! The token schedulers of one core: the commands that wait for their tokens. `[ReFlex §3.2.2]`
 //!
-//! One [`CoreScheduler`] for each device that the core has namespaces over, and in it every tenant
-//! of which a connection is here. The commands of one connection to one namespace wait in a
-//! [`TokenQueue`]; a connection has it from Connect on, and another one after a change
+//! One [`CoreScheduler`] per device with namespaces on the core; it contains every tenant with a
+//! connection here. The commands of one connection to one namespace wait in a [`TokenQueue`], which
+//! a connection has from Connect on; a change may assign another
 //! ([`Connection::reseat`](crate::session::connection::Connection::reseat)).
 //!
-//! The scheduler has places for a bounded number of requests, and a tenant for its share of them;
-//! what is beyond waits here, in order, until a round has made room. So no tenant, with however
-//! many connections, keeps another's requests from being seen, and nothing is refused or asked for
-//! twice. What waits has a slot in its queue pair already, which bounds it.
-//!
-//! Must never: hold a ticket of a command that does not wait any more.
+//! The scheduler has a bounded number of places, of which each tenant gets a share; further
+//! commands wait here, in order, until a round has made room. So no tenant, with however many
+//! connections, hides another tenant's requests, and nothing is refused or requested twice. A
+//! waiting command already has a slot in its queue pair, which bounds their number. Invariant: a
+//! ticket is never kept for a command that no longer waits.
 
 mod scheduler;
 mod tenant;
@@ -29,16 +28,16 @@ use tenant::Lateness;
 /// Queue in which the commands of a tenant's connections to a namespace wait for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TokenQueue {
-    /// The scheduler, among those of the core.
+    /// Index of the scheduler on the core.
     scheduler: u32,
-    /// The tenant, among those of the scheduler.
+    /// Index of the tenant in the scheduler.
     tenant: u32,
 }
 
 /// The token schedulers of a core.
 #[derive(Debug)]
 pub(crate) struct CoreTokens {
-    /// The core's number, by which tenants keep its counters.
+    /// The core's number, under which tenants keep its counters.
     core: usize,
     schedulers: Vec<Option<CoreScheduler>>,
     lateness: Lateness,
@@ -56,7 +55,7 @@ impl CoreTokens {
         }
     }
 
-    /// One more namespace of a device. Returns the place of its scheduler.
+    /// Adds a namespace of a device. Returns the index of the device's scheduler.
     pub(crate) fn open(&mut self, qos: &Arc<DeviceQos>) -> Result<u32, TooManyThreads> {
         for (index, scheduler) in (0..).zip(&mut self.schedulers) {
             if let Some(scheduler) = scheduler
@@ -77,7 +76,7 @@ impl CoreTokens {
         Ok(u32::try_from(index).expect("fewer devices than namespaces"))
     }
 
-    /// A namespace less; no connection is attached for it any more.
+    /// Removes a namespace; no connection may be attached for it any more.
     pub(crate) fn close(&mut self, scheduler: u32) {
         let slot = &mut self.schedulers[scheduler as usize];
         if let Some(scheduler) = slot {
@@ -89,27 +88,28 @@ impl CoreTokens {
         }
     }
 
-    /// Attaches a connection to the token queue of a tenant. Control path: asks the device, allocates.
+    /// Attaches a connection to the token queue of a tenant. Control path: locks the device's
+    /// register, allocates.
     pub(crate) fn attach(&mut self, scheduler: u32, tenant: &str) -> Option<TokenQueue> {
         let here = self.schedulers.get_mut(scheduler as usize)?.as_mut()?;
         let tenant = here.attach(&here.qos.registered(tenant), self.core);
         Some(TokenQueue { scheduler, tenant })
     }
 
-    /// Detaches a connection; its commands were taken out before.
+    /// Detaches a connection, whose commands were removed before.
     pub(crate) fn detach(&mut self, queue: TokenQueue) {
         self.scheduler(queue.scheduler).detach(queue.tenant);
     }
 
-    /// Lets a command wait. Returns its number.
+    /// Queues a command. Returns its number.
     #[inline]
     pub(crate) fn enqueue(&mut self, queue: TokenQueue, priced: Priced) -> Result<u32, Closed> {
         self.scheduler(queue.scheduler)
             .enqueue(queue.tenant, priced)
     }
 
-    /// Pays for a command that is carried out at once, if its tenant has what it takes. Otherwise it
-    /// has to wait like any other.
+    /// Pays for a command that is executed immediately, if its tenant has enough tokens. Otherwise
+    /// the command has to wait.
     #[inline]
     pub(crate) fn pay_at_once(
         &mut self,
@@ -121,7 +121,7 @@ impl CoreTokens {
         scheduler.pay_at_once(queue.tenant, operation, units)
     }
 
-    /// Counts a command that is through.
+    /// Counts a completed command.
     #[inline]
     pub(crate) fn done(&mut self, queue: TokenQueue, done: &Done) {
         let scheduler = self.schedulers.get_mut(queue.scheduler as usize);
@@ -130,26 +130,26 @@ impl CoreTokens {
         }
     }
 
-    /// Returns true if more reads were late than promises allow since the last call, of all tenants
-    /// here together.
+    /// Returns true if, since the last call, more reads were late than the SLOs allow, over all
+    /// tenants of the core.
     pub(crate) fn was_late(&mut self) -> bool {
         std::mem::take(&mut self.lateness).is_too_much()
     }
 
-    /// Publishes what was counted since the last time. Returns true if there is more to come although
-    /// nothing happens.
+    /// Publishes the counters that changed. Returns true if they will change again without further
+    /// events.
     pub(crate) fn publish(&mut self) -> bool {
         let schedulers = self.schedulers.iter_mut().flatten();
         schedulers.fold(false, |more, scheduler| scheduler.publish() | more)
     }
 
-    /// Takes out a command that waits under a number. Returns false if it does not.
+    /// Removes the command that waits under a number. Returns false if it does not wait.
     pub(crate) fn withdraw(&mut self, queue: TokenQueue, number: u32, ticket: Ticket) -> bool {
         self.scheduler(queue.scheduler)
             .withdraw(queue.tenant, number, ticket)
     }
 
-    /// Takes out the commands of a connection that wait in a queue, each under its number, in order.
+    /// Removes the commands of a connection that wait in a queue, each by its number, in order.
     pub(crate) fn withdraw_all(
         &mut self,
         queue: TokenQueue,
@@ -160,7 +160,7 @@ impl CoreTokens {
             .withdraw_all(queue.tenant, commands, taken);
     }
 
-    /// Takes out all that waits.
+    /// Removes all waiting commands.
     pub(crate) fn drain(&mut self) -> Vec<Ticket> {
         let mut taken = Vec::new();
         for scheduler in self.schedulers.iter_mut().flatten() {
@@ -169,7 +169,7 @@ impl CoreTokens {
         taken
     }
 
-    /// Gives every scheduler its round, if one is due. What may go on is
+    /// Runs a round of every scheduler that is due. Paid commands are then
     /// [released](Self::released).
     #[inline]
     pub(crate) fn round(&mut self, now: Time) {
@@ -271,8 +271,8 @@ mod tests {
         assert!(core.schedulers[0].is_none());
     }
 
-    /// Each of them looked at all that waited of the tenant: of as many connections that close at once,
-    /// the time was the square.
+    /// Regression: each connection scanned all waiting commands of the tenant, which took quadratic
+    /// time when all connections closed at once.
     #[test]
     fn a_connection_takes_its_commands_along_in_order_without_a_look_at_all_others() {
         const CONNECTIONS: u32 = 1_000;
@@ -280,7 +280,7 @@ mod tests {
         let qos = device(1_000_000);
         let mut core = CoreTokens::new(0);
         let scheduler = core.open(&qos).expect("a thread");
-        // Numbers wrap meanwhile.
+        // Numbers wrap in this test.
         core.scheduler(scheduler).begin_at(u32::MAX - 6_000);
         let queue = core.attach(scheduler, "anybody").expect("a queue");
         let mut own = vec![Vec::new(); CONNECTIONS as usize];
@@ -308,7 +308,8 @@ mod tests {
         core.close(scheduler);
     }
 
-    /// Each Abort took out all that waited of the tenant, on all of its connections, and put it back.
+    /// Regression: each Abort removed all waiting commands of the tenant, of all its connections,
+    /// and queued them again.
     #[test]
     fn what_is_aborted_leaves_alone_wherever_it_waits() {
         let qos = device(1_000_000);
@@ -332,7 +333,7 @@ mod tests {
             abort(&mut core, at);
         }
         assert!(!core.withdraw(queue, numbers[1], read(2, 1).ticket));
-        // Their places serve others: what waited without one comes in, and can be aborted there.
+        // The freed places are reused: commands without a place get one, and can be aborted there.
         let mut now = Time(1);
         let mut left = Vec::new();
         for round in 0..u32::MAX {
@@ -384,12 +385,12 @@ mod tests {
         }
         core.close(first);
         core.close(first);
-        // Its place serves again.
+        // Its index is reused.
         let again = core.open(&device(1)).expect("a thread");
         assert_eq!(again, first);
     }
 
-    /// Each of its connections has a queue, and all of them are one tenant.
+    /// Each of its connections has a queue, but all of them belong to one tenant.
     #[test]
     fn a_best_effort_host_with_a_thousand_connections_gets_no_more_than_its_share() {
         const CONNECTIONS: u32 = 1_000;

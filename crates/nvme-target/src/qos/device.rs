@@ -1,12 +1,12 @@
-//! A device that is shared by tokens: its tenants by name. `[ReFlex §3.2, §4.3]`
+//! A device shared by tokens: its tenants by name. `[ReFlex §3.2, §4.3]`
 //!
-//! One for each device, made by a control plane and shared by all namespaces over it
-//! ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)). Which tenants it has follows from the
-//! target's [tenancy](crate::Tenancy): those with hosts in one of its namespaces, and
-//! [`DEFAULT_TENANT`] for all other hosts. Cores look up at Connect the account that a host's requests
-//! are charged to; their schedulers share its pool and never come back here for a request.
+//! One per device, created by a control plane and shared by all its namespaces
+//! ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)). Its tenants follow from the target's
+//! [tenancy](crate::Tenancy): those with hosts in one of its namespaces, and [`DEFAULT_TENANT`] for
+//! all other hosts. At Connect, cores look up the account that a host's requests are charged to;
+//! their schedulers share the device's pool and need no further look-up per request.
 //!
-//! Must never: give a tenant's number to another one; leave a tenant registered that was refused.
+//! Invariants: a tenant's number is never reused; a refused tenant is not registered.
 
 use crate::qos::access::DEFAULT_TENANT;
 use crate::qos::events::TenantEvent;
@@ -22,7 +22,7 @@ use qos::{
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A device that is shared by tokens.
+/// A device shared by tokens.
 #[derive(Debug)]
 pub struct DeviceQos {
     name: String,
@@ -30,7 +30,7 @@ pub struct DeviceQos {
     register: Mutex<Register>,
 }
 
-/// Tenants by name, and what each is promised.
+/// Tenants by name, with their declarations.
 pub(crate) type Declared = BTreeMap<String, Declaration>;
 
 /// The registered tenants.
@@ -38,11 +38,11 @@ pub(crate) type Declared = BTreeMap<String, Declaration>;
 struct Register {
     tenants: Tenants,
     by_name: BTreeMap<String, Named>,
-    /// Numbers given out so far; none is given twice.
+    /// Last number given to a tenant; none is reused.
     given: u32,
 }
 
-/// A tenant that has a name.
+/// A named tenant.
 #[derive(Clone, Debug)]
 struct Named {
     id: TenantId,
@@ -57,8 +57,8 @@ pub(crate) struct Registered {
 }
 
 impl DeviceQos {
-    /// A device of this name, which refusals tell, with the prices and the curve that were measured
-    /// on it. It has no tenants yet but the default one.
+    /// Creates a device with the measured prices and latency curve; refusals contain `name`. It has
+    /// only the default tenant.
     #[must_use]
     pub fn new(name: &str, rules: TokenPoolRules, model: CostModel, curve: Curve) -> Arc<Self> {
         let tenants = Tenants::new(rules, model, curve);
@@ -77,25 +77,25 @@ impl DeviceQos {
         Arc::new(this)
     }
 
-    /// Returns its name in refusals.
+    /// Returns the name that refusals contain.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the rate of its tokens, and the part of it that is promised.
+    /// Returns the device's token rate, and the reserved part of it.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.register().tenants.admission().plan()
     }
 
-    /// It was measured again: prices and rates follow from the next round on. Promises stay; the
-    /// plan says whether they can be kept.
+    /// Sets a newly measured model and curve, from the next round on. SLOs stay; the plan shows
+    /// whether they can be met.
     pub fn recalibrate(&self, model: CostModel, curve: Curve) -> Plan {
         self.register().tenants.recalibrate(model, curve)
     }
 
-    /// Returns its model: the cost of requests, and the latency of reads at each load.
+    /// Returns its model: the cost of requests, and the read latency at each load.
     #[must_use]
     pub fn model(&self) -> (CostModel, Curve) {
         let register = self.register();
@@ -103,12 +103,11 @@ impl DeviceQos {
         (*admission.model(), admission.curve().clone())
     }
 
-    /// It was [observed](crate::probe) while it served: the part of the curve that was seen is
-    /// replaced, from the next round on. Promises stay; [`unkept`](Self::unkept) says which do not
-    /// fit any more.
+    /// Replaces the part of the curve that was [observed](crate::probe) in service, from the next
+    /// round on. SLOs stay; [`unkept`](Self::unkept) returns those that no longer fit.
     ///
     /// # Errors
-    /// When too little was seen, or it contradicts itself: the model is as it was.
+    /// Too few or contradictory observations: the model is unchanged.
     pub fn refit(&self, seen: &[Observation]) -> Result<Refit, LiveError> {
         let mut register = self.register();
         let admission = register.tenants.admission();
@@ -118,12 +117,12 @@ impl DeviceQos {
         Ok(refit)
     }
 
-    /// Returns the tenants with promises that it cannot keep since it was measured again, by name,
-    /// each with what would be admitted in its place; of several that are too much together, those
-    /// that came last.
+    /// Returns the tenants whose SLOs the device cannot meet since it was measured again, by name,
+    /// each with an SLO that would be admitted. Of several that exceed the capacity together, the
+    /// last registered ones are returned.
     #[must_use]
     pub fn unkept(&self) -> Vec<(String, Refusal)> {
-        // Cores may ask for an account meanwhile, so all are judged without the lock.
+        // Cores may look up accounts in the meantime, so the tenants are judged without the lock.
         let admission = self.register().tenants.admission().clone();
         let unkept: BTreeMap<_, _> = admission.unkept().into_iter().collect();
         let register = self.register();
@@ -139,11 +138,11 @@ impl DeviceQos {
     }
 
     fn register(&self) -> MutexGuard<'_, Register> {
-        // A change that panicked leaves tenants that are registered or not, each as a whole.
+        // A change that panicked leaves each tenant registered or not, as a whole.
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the account of a tenant's requests: its own, or the default tenant's where it has none
+    /// Returns the account of a tenant's requests: its own, or the default tenant's if it has none
     /// here.
     pub(crate) fn registered(&self, tenant: &str) -> Registered {
         let register = self.register();
@@ -152,8 +151,8 @@ impl DeviceQos {
         registered.expect("the default tenant is always registered")
     }
 
-    /// Looks at every latency-critical tenant: the log names one that asks for more than its promise
-    /// says, and at the end of a window promises are judged. Returns the events at `unix_ms`.
+    /// Checks every latency-critical tenant: logs those whose demand exceeds their SLO, and judges
+    /// SLOs at the end of a window. Returns the events, with the time `unix_ms`.
     pub(crate) fn look(&self, window_ends: bool, unix_ms: u64) -> Vec<TenantEvent> {
         let mut events = Vec::new();
         let promised = |declaration: &Declaration| match declaration {
@@ -220,8 +219,8 @@ impl DeviceQos {
         .collect()
     }
 
-    /// Returns the tenants for which `wanted` has a value, by name. Cores may ask for an account
-    /// meanwhile, so no more is done under the lock.
+    /// Returns the tenants for which `wanted` has a value, by name. Cores may look up accounts in
+    /// the meantime, so the lock is held for nothing else.
     fn all<T>(&self, wanted: impl Fn(&Declaration) -> Option<T>) -> Vec<(String, T, Registered)> {
         let register = self.register();
         let declared = register.tenants.admission().tenants();
@@ -234,8 +233,8 @@ impl DeviceQos {
             .collect()
     }
 
-    /// Makes these its tenants, and no others: all of them, or nothing changes. A tenant that is declared
-    /// as before is not touched. Returns true if a tenant has another account now.
+    /// Replaces the tenants: all of them, or nothing changes. A tenant with an unchanged
+    /// declaration is kept. Returns true if a tenant's account changed.
     pub(crate) fn replace(&self, tenants: &Declared) -> Result<bool, (String, Refusal)> {
         let mut register = self.register();
         let mut given = register.given;
@@ -348,7 +347,7 @@ mod tests {
         assert!(refusal.to_string().contains("27625"), "{refusal}");
         assert_eq!(device.tenants().len(), 2, "one, and the default tenant");
         let id = account(&device, "one").id();
-        // A name that comes back is another tenant.
+        // A tenant that is added again under the same name is a new tenant.
         device.replace(&BTreeMap::new()).unwrap();
         device.replace(&named(&[("one", reads(1_000))])).unwrap();
         assert_ne!(account(&device, "one").id(), id);

@@ -1,8 +1,7 @@
-//! Events of tenants: one began to ask for more than its promise says, or ceased to.
-//! `[ReFlex §4.3]`
+//! Events of tenants: a tenant began or ceased to exceed its SLO. `[ReFlex §4.3]`
 //!
-//! A device's register makes the events ([`DeviceQos::look`](crate::DeviceQos)); the target keeps
-//! the last of them, numbered, for the control plane. Must never: grow without bound.
+//! A device's register creates the events ([`DeviceQos::look`](crate::DeviceQos)); the target keeps
+//! the last ones, numbered, for the control plane. Invariant: their number is bounded.
 
 use crate::limits::TENANT_EVENTS_MAX;
 use qos::overrun::Notice;
@@ -12,7 +11,7 @@ use std::collections::VecDeque;
 /// An event of a latency-critical tenant on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantEvent {
-    /// Its number among all events of the target, from 1 on, without gaps.
+    /// Number of the event among all events of the target, from 1 on, without gaps.
     pub number: u64,
     /// Time, in milliseconds since 1970 by this machine's clock.
     pub unix_ms: u64,
@@ -31,28 +30,29 @@ pub struct TenantEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TenantEventKind {
-    /// It keeps asking for more than it is promised.
+    /// Its demand keeps exceeding its SLO.
     OverrunBegan,
-    /// It keeps to its promise again.
+    /// Its demand is within its SLO again.
     OverrunEnded,
 }
 
-/// Demand of a tenant, and its promise.
+/// Demand of a tenant, and its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
-    /// Over how long, in milliseconds.
+    /// Length of the observation, in milliseconds.
     pub window_ms: u32,
-    /// Thousandths of a token that it is promised in a second; shown in whole tokens.
+    /// Reserved thousandths of a token per second; displayed in whole tokens.
     #[serde(rename = "promised_tokens_per_second", with = "whole_tokens")]
     pub promised_milli: u64,
-    /// Those that it asked for: what it spent, and what came to wait at the price of what it spent.
+    /// Demanded thousandths of a token per second: the tokens spent, and newly waiting commands at
+    /// the average price of those spent.
     #[serde(rename = "asked_tokens_per_second", with = "whole_tokens")]
     pub asked_milli: u64,
-    /// Commands that waited for tokens at the end.
+    /// Commands that waited for tokens at the end of the observation.
     pub waiting: u64,
 }
 
-/// Thousandths of tokens, written as whole ones.
+/// Thousandths of tokens, serialised as whole tokens.
 mod whole_tokens {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -86,7 +86,7 @@ pub(crate) struct TenantEvents {
 }
 
 impl TenantEvents {
-    /// One more, which gets the next number; the oldest gives way.
+    /// Adds an event with the next number; the oldest one is dropped at the limit.
     pub(crate) fn push(&mut self, mut event: TenantEvent) {
         self.last += 1;
         event.number = self.last;
@@ -96,7 +96,7 @@ impl TenantEvents {
         self.kept.push_back(event);
     }
 
-    /// Those that are kept of what came after the one of this number, oldest first.
+    /// Returns the kept events with numbers above this one, oldest first.
     pub(crate) fn after(&self, number: u64) -> Vec<TenantEvent> {
         let after = self.kept.iter().filter(|event| event.number > number);
         after.cloned().collect()

@@ -1,4 +1,4 @@
-//! Tenants: their access to blocks, their tokens, their promises. `[ReFlex §3, §4]`
+//! Tenants: their access to blocks, their tokens, their SLOs. `[ReFlex §3, §4]`
 
 pub(crate) mod access;
 pub(crate) mod core;

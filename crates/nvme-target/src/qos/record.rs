@@ -1,10 +1,10 @@
-//! Record of a tenant on a device: its promise, the counters of every core, and the promises that
-//! were kept.
+//! Record of a tenant on a device: its SLO, the counters of every core, and the SLO windows met and
+//! missed.
 //!
 //! Owned by the device's [register](crate::DeviceQos) and shared with the cores, which write their
-//! own counters and read the latency that was promised. A control plane looks at each tenant once a
-//! window ([`Target::look_at_tenants`](crate::Target::look_at_tenants)). Must never: lose what was
-//! counted because a connection ended.
+//! own counters and read the SLO's latency. A control plane checks each tenant once per window
+//! ([`Target::look_at_tenants`](crate::Target::look_at_tenants)). Invariant: counts are kept when a
+//! connection ends.
 
 use crate::latency::{SharedTenantLatency, TenantLatency};
 use crate::qos::events::Demand;
@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
 pub(crate) struct TenantRecord {
-    /// The latency of reads that was promised, in nanoseconds; 0 for none.
+    /// The SLO's read latency in nanoseconds; 0: none.
     promised_ns: AtomicU64,
     /// Reads that may be late, in thousandths.
     late_permille: AtomicU32,
-    /// Counters of each core that ever served it.
+    /// Counters of each core that ever served the tenant.
     cores: Mutex<BTreeMap<usize, Arc<CoreRecord>>>,
     looked: Mutex<Looked>,
 }
@@ -37,19 +37,19 @@ pub(crate) struct CoreRecord {
     pub(crate) latency: SharedTenantLatency,
 }
 
-/// Findings of the control plane.
+/// Results of the control plane's checks.
 #[derive(Debug, Default)]
 struct Looked {
     overrun: Overrun,
-    /// Demand at the last looks, oldest first.
+    /// Demand at the last checks, oldest first.
     asked: VecDeque<Asked>,
     windows: Windows,
-    /// The counters when the window at hand began.
+    /// The counters at the beginning of the current window.
     promised_reads: u64,
     late_reads: u64,
 }
 
-/// Demand of a tenant at one look.
+/// Demand of a tenant at one check.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     spent_milli: u64,
@@ -57,20 +57,20 @@ struct Asked {
     waiting: u64,
 }
 
-/// Seconds in which a latency-critical tenant read something, by whether its promise was kept.
+/// SLO windows of 1 s in which a latency-critical tenant read data, by whether the SLO was met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Windows {
-    /// As many reads as promised were as fast as promised.
+    /// Windows in which the SLO's percentile of reads met its latency.
     #[serde(rename = "windows_met")]
     pub met: u64,
-    /// Fewer were.
+    /// Windows in which it did not.
     #[serde(rename = "windows_missed")]
     pub missed: u64,
 }
 
 impl TenantRecord {
-    /// The latency of reads that the tenant was promised.
+    /// Returns the SLO's read latency, if any.
     #[inline]
     pub(crate) fn promised(&self) -> Option<Nanos> {
         match self.promised_ns.load(Ordering::Relaxed) {
@@ -79,12 +79,12 @@ impl TenantRecord {
         }
     }
 
-    /// Returns the reads that may take longer than promised, in thousandths.
+    /// Returns the reads that may exceed the SLO's latency, in thousandths.
     pub(crate) fn late_permille(&self) -> u32 {
         self.late_permille.load(Ordering::Relaxed)
     }
 
-    /// The tenant is declared as this from now on.
+    /// Sets the tenant's declaration.
     pub(crate) fn declare(&self, declaration: &Declaration) {
         let (promised, late) = match declaration {
             Declaration::LatencyCritical(slo) => (slo.latency.0, 1000 - slo.percentile.permille()),
@@ -99,7 +99,7 @@ impl TenantRecord {
         Arc::clone(lock(&self.cores).entry(index).or_default())
     }
 
-    /// Returns the counters of all cores together.
+    /// Returns the counters summed over all cores.
     pub(crate) fn total(&self) -> (TenantStats, TenantLatency) {
         let mut stats = TenantStats::default();
         let mut latency = TenantLatency::default();
@@ -110,7 +110,7 @@ impl TenantRecord {
         (stats, latency)
     }
 
-    /// Returns the counters of all cores together, without latencies.
+    /// Returns the counters summed over all cores, without latencies.
     fn stats(&self) -> TenantStats {
         let mut stats = TenantStats::default();
         for core in lock(&self.cores).values() {
@@ -119,8 +119,8 @@ impl TenantRecord {
         stats
     }
 
-    /// Compares the tenant's demand with its promise. Returns a notice where that changed, and the
-    /// demand over the looks behind it.
+    /// Compares the tenant's demand with its SLO. Returns a notice if the result changed, and the
+    /// demand over the preceding checks.
     pub(crate) fn look(&self, account: &Account) -> Option<(Notice, Demand)> {
         let stats = self.stats();
         let mut looked = lock(&self.looked);
@@ -144,7 +144,7 @@ impl TenantRecord {
         Some((notice, demand))
     }
 
-    /// Ends a window in which the tenant was promised `slo`.
+    /// Ends a window in which the tenant had the SLO `slo`.
     pub(crate) fn end_window(&self, slo: &Slo) {
         let (stats, _) = self.total();
         let mut looked = lock(&self.looked);
@@ -155,7 +155,7 @@ impl TenantRecord {
         if reads == 0 {
             return;
         }
-        // Cores publish one counter after the other.
+        // Cores publish one counter after the other, so the two may be of slightly different times.
         let allowed = u64::from(1000 - slo.percentile.permille());
         if late.saturating_mul(1000) <= reads.saturating_mul(allowed) {
             looked.windows.met += 1;
@@ -164,15 +164,14 @@ impl TenantRecord {
         }
     }
 
-    /// Returns true if it asks for more than its promise says, and the windows in which the promise
-    /// was kept.
+    /// Returns true if its demand exceeds its SLO, and the counts of SLO windows.
     pub(crate) fn judged(&self) -> (bool, Windows) {
         let looked = lock(&self.looked);
         (looked.overrun.is_on(), looked.windows)
     }
 }
 
-/// Returns the demand from the first look to the last.
+/// Returns the demand from the first check to the last.
 fn demand(looks: &VecDeque<Asked>) -> Demand {
     let (Some(first), Some(last)) = (looks.front(), looks.back()) else {
         return Demand::default();
@@ -196,7 +195,7 @@ fn demand(looks: &VecDeque<Asked>) -> Demand {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Plain numbers: whatever a panicking thread left is as good.
+    // Plain numbers, which a panicking thread cannot leave invalid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

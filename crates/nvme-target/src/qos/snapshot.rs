@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantSnapshot {
-    /// Its name.
+    /// Name of the tenant.
     pub name: String,
-    /// Its class of service, with its parameters.
+    /// Class of service, with its parameters.
     pub class: ServiceClass,
-    /// Tokens a second that its promise takes.
+    /// Tokens per second reserved by its SLO.
     pub reserved_tokens_per_second: u64,
-    /// Counters of all cores together.
+    /// Counters, summed over all cores.
     #[serde(flatten)]
     pub stats: TenantStats,
-    /// Service times of its commands, on all cores together.
+    /// Service times of its commands, over all cores.
     pub latency: TenantLatency,
-    /// Seconds with reads, by the verdict on its promise.
+    /// Seconds with reads, by whether the SLO was met.
     #[serde(flatten)]
     pub windows: Windows,
-    /// It keeps asking for more than its promise says.
+    /// Its demand keeps exceeding its SLO.
     pub overruns: bool,
 }
 
@@ -32,14 +32,14 @@ pub struct TenantSnapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceClass {
-    /// The tenant has a share of the tokens that latency-critical tenants leave.
+    /// The tenant has a share of the tokens that latency-critical tenants do not use.
     BestEffort {
-        /// The share, in proportion to the weights of the others.
+        /// The share, in proportion to the weights of the other tenants.
         weight: u32,
     },
-    /// The tenant is promised a latency of reads.
+    /// The tenant has an SLO with a read latency.
     LatencyCritical {
-        /// The percentile of the reads for which the latency holds.
+        /// The percentile of reads that must meet the latency.
         percentile: String,
         /// The latency in nanoseconds.
         latency_ns: u64,

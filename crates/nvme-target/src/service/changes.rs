@@ -351,7 +351,7 @@ impl PollGroup {
         self.run_withdrawals(cx);
     }
 
-    /// Returns true if a namespace of a connection's subsystem is memory that answers point into.
+    /// Returns true if the connection's subsystem has a namespace whose memory answers point into.
     pub(super) fn has_memory(core: &CoreState, connection: &Connection) -> bool {
         let mut namespaces = core.namespaces.of(connection.access.subsystem).iter();
         namespaces.any(|namespace| namespace.as_ref().is_some_and(has_memory))

@@ -155,7 +155,7 @@ impl PollGroup {
         }
     }
 
-    /// Every period, while there is work: looks which queues are better off elsewhere.
+    /// Finds queues that are better placed on other cores; once per period, while there is work.
     pub(super) fn steer(&mut self, now: Time) {
         let active = self.core.shared.threads.active();
         let here = self.core.index;

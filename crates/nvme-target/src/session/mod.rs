@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   bytes ──► Receiver ──► Session::next ──► Event::Command ──► (service)
-//!                              │         └─► Event::Data        (service: R2T, or the command continues)
+//!                              │         └─► Event::Data        (service: R2T, or it resumes)
 //!                              └─ payload ─► buffer of the command
 //!   bytes ◄── SendQueue ◄── Output::push_* ◄── answers, R2Ts    (service)
 //! ```

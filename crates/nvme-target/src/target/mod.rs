@@ -1,9 +1,9 @@
 //! The handle that a control plane holds.
 //!
-//! Every change is made here: in the shared configuration first, then on every core by message,
-//! under pause where commands could be affected, and hosts are notified last. One change at a time; a
-//! caller waits until every core has it, or gets an error and finds nothing changed, unless the error
-//! says that it could not be undone.
+//! Every change goes through it: first to the shared configuration, then by message to every core
+//! (under a pause if commands could be affected); hosts are notified last. Changes are made one at
+//! a time. The caller waits until every core has applied the change, or gets an error; then nothing
+//! has changed, unless the error reports that the change could not be undone.
 
 pub(crate) mod running;
 mod snapshot;
@@ -33,25 +33,24 @@ use std::time::Duration;
 use switch::Knobs;
 use wire::nvme::{Nqn, NqnError};
 
-/// Until a core that was swamped is asked again.
+/// Delay before a message to an overloaded core is sent again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// A target: its configuration, and the changes of it.
+/// A target: its configuration and the changes to it.
 #[derive(Debug)]
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) cores: usize,
-    /// Held during a change: they are made one after the other.
+    /// Held during a change, which serialises changes.
     changing: Mutex<()>,
-    /// Places of removed subsystems that cores have not let go of when the time for the change was
-    /// over.
+    /// Indices of removed subsystems that cores had not released when the change timed out.
     leaving: Mutex<Vec<(u32, Arc<Ack>)>>,
-    /// Wakes the thread that checks promises.
+    /// Wakes the thread that checks SLOs.
     pub(crate) tenant_wake: Arc<Wake>,
 }
 
 impl Target {
-    /// A target without subsystems, for `cores` cores.
+    /// Creates a target without subsystems, for `cores` cores.
     ///
     /// # Errors
     /// [`TargetError::Limits`].
@@ -68,21 +67,21 @@ impl Target {
         }))
     }
 
-    /// The thread of one core, 0 to `cores` − 1, stays on this core of the machine. Said once,
-    /// before it serves.
+    /// Records that the thread of one core, 0 to `cores` − 1, is pinned to this core of the
+    /// machine. Called once, before the thread serves.
     pub fn stays_on(&self, thread: usize, core: CoreId) {
         self.shared.threads.stays_on(thread, core);
     }
 
-    /// Returns the service of one core, 0 to `cores` − 1, with operations that use `room`.
+    /// Returns the service of one core, 0 to `cores` − 1, whose operations use `op_namespace`.
     #[must_use]
     pub fn poll_group(&self, core: usize, op_namespace: OpNamespace) -> PollGroup {
         PollGroup::new(core, op_namespace, Arc::clone(&self.shared))
     }
 
-    /// Connects the cores, in order, and gives them all that is configured; they begin to accept
-    /// connections when they have it. Until the change is [done](Change::poll) nothing else may
-    /// be changed.
+    /// Connects the cores, in order, and sends them the whole configuration; they accept
+    /// connections once they have it. No other change is allowed until this one is
+    /// [done](Change::poll).
     pub fn attach(&self, cores: Vec<MailboxSender<Message>>) -> Change {
         *self.shared.cores() = cores;
         let knobs = *self.shared.knobs();
@@ -98,19 +97,20 @@ impl Target {
         }
     }
 
-    /// Turns knobs while I/O runs: every core works by them when this returns. Nothing is lost or
-    /// repeated: what a doorbell held is sent, what was waiting waits by the new rules.
+    /// Sets knobs while I/O runs; every core uses them when this returns. Nothing is lost or
+    /// repeated: requests held by a doorbell are sent, and waiting requests wait by the new rules.
     ///
-    /// `target_threads` says how many threads are in use: queues move accordingly, soon after this
-    /// returns. What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
-    /// then on: whether the class that a host names when it connects an I/O queue counts at
-    /// all. `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
-    /// `latency_threads` counts when the cores start. `request_steering` means the host alone: the
-    /// target answers where it was asked. `[blk-switch §3.2]`
+    /// - `target_threads` sets the number of threads in use; queues move soon after this returns.
+    /// - Knobs of the lanes ([`Lanes`](switch::knobs::Lanes)) apply to connections made afterwards,
+    ///   such as whether the class that a host names at the Connect of an I/O queue is used.
+    /// - `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
+    /// - `latency_threads` applies when the cores start.
+    /// - `request_steering` applies to hosts only: the target answers on the core that received the
+    ///   request. `[blk-switch §3.2]`
     ///
     /// # Errors
-    /// [`TargetError::Knobs`] where one is out of its range, and nothing is turned;
-    /// [`TargetError::Undone`] where a core did not follow in time, and they are turned back.
+    /// [`TargetError::Knobs`] if a knob is out of its range; nothing changes.
+    /// [`TargetError::Undone`] if a core did not follow in time; the former knobs are restored.
     pub fn set_knobs(&self, knobs: Knobs) -> Result<(), TargetError> {
         let _order = self.change()?;
         let before = *self.shared.knobs();
@@ -124,8 +124,8 @@ impl Target {
         Ok(done?)
     }
 
-    /// As [`set_knobs`](Self::set_knobs), without waiting for the cores: for a caller that runs them
-    /// on this very thread. Until the change is [done](Change::poll) nothing else may be changed.
+    /// Like [`set_knobs`](Self::set_knobs), but does not wait for the cores: for a caller that runs
+    /// them on this thread. No other change is allowed until this one is [done](Change::poll).
     ///
     /// # Errors
     /// [`TargetError::Knobs`].
@@ -142,30 +142,30 @@ impl Target {
         self.shared.knobs().unwrap_or_default()
     }
 
-    /// Returns the number of threads in use: those of the first N cores. `[ReFlex §4.3]`
+    /// Returns the number of threads in use; the first N threads are used. `[ReFlex §4.3]`
     #[must_use]
     pub fn threads_in_use(&self) -> usize {
         self.shared.threads.active()
     }
 
-    /// Notes the scheduling priority of a core's thread; once, by the thread itself.
+    /// Records the scheduling priority of a core's thread; called once, by the thread itself.
     pub(crate) fn note_priority(&self, core: usize, status: PriorityStatus) {
         let _ = self.shared.priorities.of(core).set(status);
     }
 
-    /// The limits that the target was made with.
+    /// Returns the limits that the target was created with.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
-    /// The turn of a change, which may post a bounded number of messages to each core.
+    /// Starts a change, which may post a bounded number of messages to each core.
     ///
     /// # Errors
-    /// A core that does not take its messages. What is posted must not be lost and finds room
-    /// always, so endless changes would fill the machine's memory.
+    /// A core that does not take its messages. Posted messages are never dropped and have no limit,
+    /// so repeated changes would exhaust the memory.
     pub(crate) fn change(&self) -> Result<MutexGuard<'_, ()>, TargetError> {
-        // Guards no data, only the order of changes.
+        // The lock guards no data, only the order of changes.
         let order = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         match self.shared.swamped() {
             None => Ok(order),
@@ -186,7 +186,7 @@ impl Target {
         self.shared.wait(&self.shared.post(steps))
     }
 
-    /// Tells discovery hosts that what they see may have changed.
+    /// Notifies discovery hosts that their log page may have changed.
     pub(crate) fn discovery_changed(&self) {
         self.shared.configuration().generation += 1;
         self.shared.deliver_all(|| CoreMessage::Notify {
@@ -207,7 +207,7 @@ impl Target {
     ///
     /// # Errors
     /// An identifier that is out of range or taken, a device that a core cannot open, or
-    /// [`TargetError::Refused`] where the device cannot keep what its tenants are promised.
+    /// [`TargetError::Refused`] if the device cannot meet the SLOs of its tenants.
     pub fn add_namespace(&self, nqn: &str, options: NamespaceOptions) -> Result<(), TargetError> {
         let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
@@ -228,7 +228,7 @@ impl Target {
                 ChangeStep::Pause(subsystem.index, nsid),
                 ChangeStep::Resume(subsystem.index, nsid, AfterPause::Remove),
             ];
-            // A core that does not answer may have it for longer than can be waited for.
+            // A core that does not answer may keep it open for longer than the change may wait.
             let gone = match error {
                 AckError::Failed(_) => self.apply(&undo).is_ok(),
                 AckError::TimedOut { .. } => {
@@ -251,7 +251,7 @@ impl Target {
         Ok(())
     }
 
-    /// Pauses a namespace on every core, does `change` to it, and lets its commands go on.
+    /// Pauses a namespace on every core, applies `change` to it, and resumes its commands.
     fn paused(
         &self,
         subsystem: &Subsystem,
@@ -285,7 +285,8 @@ impl Target {
         Ok((subsystem, namespace))
     }
 
-    /// Removes a namespace: its commands under way finish, later ones are refused; hosts are notified.
+    /// Removes a namespace: its outstanding commands finish, later ones are refused; hosts are
+    /// notified.
     ///
     /// # Errors
     /// [`TargetError::NoNamespace`], or a core that did not follow in time.
@@ -300,7 +301,7 @@ impl Target {
             if subsystem.namespace(nsid).is_some() {
                 return Err(error);
             }
-            // Nothing of it is under way any more, and each core forgets it with its next message.
+            // Nothing of it is in flight any more, and each core drops it with its next message.
             tracing::warn!(nqn, nsid, %error, "a removed namespace is still in use by a core");
         }
         subsystem.lock().forget(&namespace);
@@ -309,13 +310,13 @@ impl Target {
         Ok(())
     }
 
-    /// Changes the size of a namespace while it is in use; hosts are notified. Where a core cannot
-    /// open the device again, it has the size from before, and its content, unless the device drops
-    /// that when it shrinks. Once this returned, no core reaches a block beyond a smaller size.
+    /// Resizes a namespace while it is in use; hosts are notified. If a core cannot reopen the
+    /// device, the former size is restored, with its content unless the device discards it when it
+    /// shrinks. When this returns, no core accesses a block beyond a reduced size.
     ///
     /// # Errors
-    /// A device that cannot be resized, or a core that did not follow, or not in time.
-    /// [`TargetError::NotUndone`] where it has not the size from before.
+    /// A device that cannot be resized, or a core that failed or did not follow in time.
+    /// [`TargetError::NotUndone`] if the former size could not be restored.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: u64) -> Result<(), TargetError> {
         let _order = self.change()?;
         let (subsystem, namespace) = self.namespace(nqn, nsid)?;
@@ -327,14 +328,14 @@ impl Target {
         };
         let mut done = to(blocks);
         if let Err(error) = &done {
-            // Cores that followed would take commands for blocks that others do not have.
+            // Cores that followed would accept commands for blocks that other cores do not have.
             if device.geometry().blocks != before
                 && let Err(undo) = to(before)
             {
                 done = Err(TargetError::NotUndone(format!("{error}, then {undo}")));
             }
         }
-        // Also where it failed: a host that connected meanwhile may have seen another size.
+        // Even after a failure: a host that connected in the meantime may have seen another size.
         let shrunk = device.geometry().blocks < before;
         if !(shrunk && mutation::active(Mutation::ShrinkNotTold)) {
             self.namespace_changed(&subsystem, nsid);
@@ -342,10 +343,10 @@ impl Target {
         done
     }
 
-    /// Lets a host use a subsystem.
+    /// Allows a host to use a subsystem.
     ///
     /// # Errors
-    /// A name that is none, or [`TargetError::NoSubsystem`].
+    /// An invalid name, or [`TargetError::NoSubsystem`].
     pub fn allow_host(&self, nqn: &str, host_nqn: &str) -> Result<(), TargetError> {
         let _order = self.change()?;
         check_name(host_nqn)?;
@@ -357,7 +358,7 @@ impl Target {
         Ok(())
     }
 
-    /// Takes the permission back, and ends the host's controllers of the subsystem.
+    /// Revokes a host's permission, and ends its controllers of the subsystem.
     ///
     /// # Errors
     /// [`TargetError::NoSubsystem`].
@@ -370,16 +371,16 @@ impl Target {
         Ok(())
     }
 
-    /// Ends the controllers of hosts that may not use their subsystem any more. Each core finds its
-    /// own: however many there are, this is one message.
+    /// Ends the controllers of hosts that may no longer use their subsystem. Each core finds its
+    /// own, so this is one message per core regardless of their number.
     pub(crate) fn end_denied(&self) {
         if !mutation::active(Mutation::DeniedHostStays) {
             self.shared.deliver_all(|| CoreMessage::EndDenied);
         }
     }
 
-    /// Lets every host use a subsystem, or only those that are allowed by name: controllers of
-    /// others end.
+    /// Allows every host to use a subsystem, or only those allowed by name; the controllers of all
+    /// other hosts end.
     ///
     /// # Errors
     /// [`TargetError::NoSubsystem`].
@@ -393,10 +394,10 @@ impl Target {
         Ok(())
     }
 
-    /// Refers discovery hosts to another discovery service.
+    /// Adds a referral to another discovery service.
     ///
     /// # Errors
-    /// One that exists, or too many of them.
+    /// A referral that exists, or too many of them.
     pub fn add_referral(&self, referral: Referral) -> Result<(), TargetError> {
         let _order = self.change()?;
         {
@@ -417,10 +418,10 @@ impl Target {
         Ok(())
     }
 
-    /// Refers to another discovery service no more.
+    /// Removes a referral to another discovery service.
     ///
     /// # Errors
-    /// One that does not exist.
+    /// A referral that does not exist.
     pub fn remove_referral(&self, referral: Referral) -> Result<(), TargetError> {
         let _order = self.change()?;
         {
@@ -436,19 +437,19 @@ impl Target {
         Ok(())
     }
 
-    /// The addresses that the discovery log page names.
+    /// Sets the addresses in the discovery log page.
     pub fn set_listeners(&self, addresses: &[SocketAddr]) {
         self.shared.configuration().listeners = addresses.to_vec();
         self.discovery_changed();
     }
 
-    /// Stops accepting connections, answers what is under way, and ends every core.
+    /// Stops accepting connections, answers outstanding commands, and ends every core.
     pub fn shutdown(&self) {
         self.shared.deliver_all(|| CoreMessage::Shutdown);
     }
 
-    /// Returns true if commands were given up because they were not answered in the time that a
-    /// shutdown leaves them. Known when all cores have ended.
+    /// Returns true if commands were abandoned because they were not answered within the drain
+    /// time-out. Valid when all cores have ended.
     #[must_use]
     pub fn gave_up_commands(&self) -> bool {
         self.shared.gave_up.load(Ordering::Relaxed)
@@ -461,7 +462,8 @@ impl Target {
     }
 }
 
-/// Checks the name of a subsystem or a host. Its form is not checked, but it has no white space.
+/// Checks the name of a subsystem or host: it must not contain white space; its form is not checked
+/// otherwise.
 pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
     let refused = |reason| TargetError::Name {
         name: name.to_owned(),
@@ -473,7 +475,7 @@ pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
     Nqn::lenient(name).map_err(refused)
 }
 
-/// Checks the identifier of a namespace that is to come; `taken` says that there is one.
+/// Checks the identifier of a new namespace; `taken` is true if it is in use.
 fn check_namespace(nqn: &str, nsid: u32, taken: bool) -> Result<(), TargetError> {
     if !(1..=NAMESPACES_MAX).contains(&nsid) {
         let reason = format!("namespace ID {nsid} is out of range; use 1 to {NAMESPACES_MAX}");
@@ -485,14 +487,14 @@ fn check_namespace(nqn: &str, nsid: u32, taken: bool) -> Result<(), TargetError>
     Ok(())
 }
 
-/// A change on its way to the cores.
+/// A change that the cores are applying.
 #[derive(Debug)]
 pub struct Change {
     pub(crate) ack: Arc<Ack>,
 }
 
 impl Change {
-    /// Returns the outcome, once every core is through: the error of one that could not follow.
+    /// Returns the outcome once every core has finished: the error of a core that could not follow.
     #[must_use]
     pub fn poll(&self) -> Option<Result<(), TargetError>> {
         Some(self.ack.poll()?.map_err(TargetError::from))

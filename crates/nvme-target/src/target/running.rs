@@ -1,7 +1,6 @@
-//! A target on the cores of this machine: a thread, a driver and a poll group on each.
+//! A target on the cores of this machine, with a thread, a driver and a poll group on each.
 //!
-//! What depends on the kernel's driver is in this file alone: a simulator runs
-//! [`PollGroup`]s on its own.
+//! Only this file depends on the kernel's driver: a simulator runs [`PollGroup`]s on its own.
 
 use crate::error::TargetError;
 use crate::limits::Limits;
@@ -22,50 +21,50 @@ use std::time::{Duration, Instant};
 use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// How long an address may be in use by the listener of a process that was killed.
+/// Longest time for which an address may still be in use by the listener of a killed process.
 const ADDRESS_IN_USE: Duration = Duration::from_secs(2);
 
-/// The time between two attempts to listen there.
+/// Interval between two attempts to listen on such an address.
 const ADDRESS_RETRY: Duration = Duration::from_millis(10);
 
 base::with_defaults! {
     /// Options of a target on this machine.
     #[derive(Clone, Debug)]
     pub struct TargetOptions {
-        /// Addresses to listen on; port 0 takes a free one.
+        /// Addresses to listen on; port 0: any free port.
         pub listen: Vec<SocketAddr> = vec![SocketAddr::from((
             [127, 0, 0, 1],
             wire::tcp::limits::IO_PORT,
         ))],
-        /// The cores to use, one thread on each, as many as the target was made for. The first one
-        /// accepts connections for all, and has their admin queues.
+        /// The cores to use, with one thread on each; their number is that of the target. The first
+        /// one accepts connections for all cores, and has their admin queues.
         pub cores: Vec<CoreId> = vec![CoreId(0)],
-        /// The operator chose these cores, so all of them are in use unless the knobs (`target_threads`)
-        /// say otherwise; without it, as many as there is work for.
+        /// True if the operator chose these cores: all of them are in use unless the knob
+        /// `target_threads` sets another number. False: the number in use follows the load.
         pub named: bool = true,
-        /// Each thread stays on its core.
+        /// Pins each thread to its core.
         pub pin: bool = true,
-        /// Polling of an idle core, until knobs are set: then `polling` among them counts.
+        /// Idle polling of a core; replaced by the knob `polling` once knobs are set.
         pub poll: PollPolicy = PollPolicy::Auto,
-        /// Options of connections; [`Limits`] say when the kernel gives one up.
+        /// Socket options of connections; the time-outs for silent peers are in [`Limits`].
         pub socket: SocketOptions = SocketOptions::default(),
-        /// Knobs that are set at first, as by [`Target::set_knobs`]; `None` leaves them as they are.
+        /// Initial knobs, set as by [`Target::set_knobs`]; `None` keeps the target's knobs.
         pub knobs: Option<Knobs> = None,
-        /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
-        /// sizes that suit the limits.
+        /// Payload buffers of each core, smallest first; the largest must hold a whole transfer.
+        /// Empty: sizes derived from the limits.
         pub buffers: Vec<BufferClass> = Vec::new(),
     }
 }
 
-/// A target on the cores of this machine.
+/// A running target on the cores of this machine.
 #[derive(Debug)]
 pub struct RunningTarget {
     /// The target.
     pub handle: Arc<Target>,
-    /// Addresses that it listens on.
+    /// Addresses that the target listens on.
     pub addresses: Vec<SocketAddr>,
     cores: CoreThreads,
-    /// Ends the thread that looks at tenants, by being dropped.
+    /// Ends the thread that checks tenants when dropped.
     _watch: Watch,
 }
 
@@ -137,7 +136,7 @@ impl RunningTarget {
 
     fn stop_quietly(self) {
         self.handle.shutdown();
-        // The caller gets the error that came first.
+        // The caller gets the first error.
         drop(self.cores.join());
     }
 
@@ -153,8 +152,9 @@ impl RunningTarget {
     /// Waits for the cores, which end after [`Target::shutdown`].
     ///
     /// # Errors
-    /// As soon as a core has ended in another way: the error that broke its driver, or that it
-    /// panicked. Nothing works without it; the other cores are told to end, and not waited for.
+    /// The error that broke a core's driver, or a panic; returned as soon as such a core has ended.
+    /// The target cannot run without it, so the other cores are requested to end, and this does not
+    /// wait for them.
     pub fn join(self) -> io::Result<()> {
         let joined = self.cores.join();
         if joined.is_err() {
@@ -164,12 +164,12 @@ impl RunningTarget {
     }
 }
 
-/// The threads of the cores, each of which says that it has ended, whatever has ended it.
+/// The threads of the cores; each reports its end, for whatever reason.
 #[derive(Debug)]
 struct CoreThreads {
     threads: Vec<JoinHandle<()>>,
     ending: mpsc::Sender<(CoreId, io::Result<()>)>,
-    /// Never contended: a target is shared by threads, of which one joins it.
+    /// Never contended: only one of the threads that share a target joins it.
     ended: Mutex<mpsc::Receiver<(CoreId, io::Result<()>)>>,
 }
 
@@ -203,7 +203,7 @@ impl CoreThreads {
         Ok(())
     }
 
-    /// Waits until every core has ended well, or one has not.
+    /// Waits until every core has ended without error, or one has failed.
     fn join(self) -> io::Result<()> {
         let ended = self.ended.into_inner();
         let ended = ended.unwrap_or_else(PoisonError::into_inner);
@@ -221,7 +221,7 @@ impl CoreThreads {
     }
 }
 
-/// Tells of the end of a core's thread when it is dropped.
+/// Reports the end of a core's thread when dropped.
 struct CoreEnd {
     core: CoreId,
     result: io::Result<()>,
@@ -231,7 +231,7 @@ struct CoreEnd {
 impl Drop for CoreEnd {
     fn drop(&mut self) {
         let result = std::mem::replace(&mut self.result, Ok(()));
-        // Without a thread that waits for the cores, the report is dropped.
+        // If no thread waits for the cores, the report is dropped.
         let _ = self.ending.send((self.core, result));
     }
 }
@@ -253,7 +253,7 @@ fn run_core(
             core.run()
         }
         Err(error) => {
-            // The caller that waits for the outcome reports it.
+            // The caller that waits for the outcome reports the error.
             drop(ready.send(Err(error)));
             Ok(())
         }
@@ -267,7 +267,7 @@ fn set_up(
     core: CoreId,
 ) -> Result<(Core<UringDriver, PollGroup>, Vec<SocketAddr>), TargetError> {
     if options.pin {
-        // Where that is not allowed, the thread runs anywhere.
+        // Where pinning is not allowed, the thread runs on any core.
         match placement::pin_to(core) {
             Ok(()) => target.stays_on(index, core),
             Err(error) => tracing::warn!("core {core} runs without pinning: {error}"),
@@ -275,8 +275,9 @@ fn set_up(
     }
     let knobs = target.knobs();
     if knobs.raises_dataplane() {
-        // As a host's threads that may share the core are: the lighter of two that wait for each
-        // other would wait for slices of the heavier.
+        // The same priority as that of host threads that may share the core: otherwise, of two
+        // threads that wait for each other, the lower-priority one would wait for time slices of
+        // the higher-priority one.
         let status = priority::raise_nice();
         tracing::info!("core {core}: thread priority {status}");
         target.note_priority(index, status);
@@ -318,9 +319,9 @@ fn set_up(
     Ok((Core::new(driver, service, options.poll), addresses))
 }
 
-/// Listens, and tries again for a moment while the address is in use: the kernel closes the files of
-/// a killed process's ring, and with them its listener, some time after the process has ended. A
-/// supervisor that starts the target again at once would find its port taken.
+/// Listens, and retries for [`ADDRESS_IN_USE`] while the address is in use. The kernel closes a
+/// killed process's ring, and with it the listener, some time after the process has ended, so a
+/// supervisor that restarts the target at once would find the port in use.
 fn once_free<T>(mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let deadline = Instant::now() + ADDRESS_IN_USE;
     loop {
@@ -333,7 +334,7 @@ fn once_free<T>(mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Returns advice for an address that cannot be listened on.
+/// Returns advice for an address on which listening failed.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -347,14 +348,15 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Payload buffers of a core: single blocks and in-capsule data for many commands, whole
-/// transfers for some. Address space only; pages are taken when a buffer is first used.
+/// Returns the payload buffers of a core: single blocks and in-capsule data for many commands,
+/// whole transfers for some. They occupy only address space; pages are allocated at a buffer's
+/// first use.
 fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
     let largest = limits.transfer_bytes as usize;
     let wanted = [(4096, 4096), (16 * 1024, 2048), (128 * 1024, 512)];
     let smaller = wanted.into_iter().filter(|&(bytes, _)| bytes < largest);
     let classes = smaller.map(|(bytes, count)| BufferClass { bytes, count });
-    // Admin data takes up to 8 KiB, whatever transfers take.
+    // Admin data needs up to 8 KiB, whatever the transfer size.
     let last = BufferClass {
         bytes: largest.max(8192),
         count: 256,
@@ -366,7 +368,7 @@ fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
 mod tests {
     use super::*;
 
-    /// A target that was started right after another one was killed ended at once.
+    /// Regression: a target started right after another one was killed ended at once.
     #[test]
     fn an_address_that_is_in_use_for_a_moment_is_listened_on() {
         let mut busy = 3;
@@ -387,8 +389,8 @@ mod tests {
         assert_eq!(attempts, 1, "that address does not come");
     }
 
-    /// The threads were joined in order, so a core that died while the first one went on was not
-    /// noticed.
+    /// Regression: threads were joined in order, so the end of a core was not noticed while the
+    /// first one ran.
     #[test]
     fn a_core_that_ends_while_others_run_is_noticed() {
         type Work = fn() -> io::Result<()>;
@@ -403,7 +405,7 @@ mod tests {
             let (go_on, report) = mpsc::channel::<()>();
             let mut cores = CoreThreads::new();
             let serve = move || {
-                // Until the test is over.
+                // Runs until the test is over.
                 let _ = report.recv();
                 Ok(())
             };

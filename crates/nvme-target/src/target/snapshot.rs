@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use wire::nvme::nqn::DISCOVERY_NQN;
 
 impl Target {
-    /// Returns a snapshot. Counters are up to a few hundredths of a second old.
+    /// Returns a snapshot. Counters are up to a few tens of milliseconds old.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let configuration = self.shared.configuration();
@@ -20,7 +20,8 @@ impl Target {
         let listeners = configuration.listeners.clone();
         let referrals = configuration.referrals.clone();
         drop(configuration);
-        // Cores wait for these locks in Connect, Identify and Discovery: counters are summed without.
+        // Cores wait for these locks in Connect, Identify and Discovery, so counters are summed
+        // without holding them.
         let subsystems = subsystems.iter().map(|s| subsystem_snapshot(s)).collect();
         let devices = self.devices();
         let controllers: Vec<_> = self.shared.controllers().iter().cloned().collect();
@@ -56,7 +57,7 @@ impl Target {
         }
     }
 
-    /// Returns a snapshot of the devices that schedule tokens, as far as a namespace uses them.
+    /// Returns a snapshot of the devices that schedule tokens and are used by a namespace.
     #[must_use]
     pub fn devices(&self) -> Vec<ScheduledDevice> {
         let devices = self.scheduled_devices().into_iter();

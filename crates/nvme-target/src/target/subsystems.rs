@@ -1,4 +1,4 @@
-//! Subsystems that come and go.
+//! Adding and removing subsystems.
 
 use super::{RETRY, Target, check_name, check_namespace};
 use crate::change::ack::{Ack, AckError};
@@ -12,12 +12,12 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 impl Target {
-    /// Makes a subsystem with its namespaces. Hosts find it with all of them or not at all: one that
-    /// found it earlier would take the namespaces that it does not see for removed.
+    /// Adds a subsystem with its namespaces. Hosts see it with all its namespaces or not at all;
+    /// otherwise a reconnecting host would take missing namespaces for removed ones.
     ///
     /// # Errors
-    /// A name that is none or exists, texts that are too long, too many subsystems, or what
-    /// [`add_namespace`](Self::add_namespace) says of one of its namespaces. Nothing is made then.
+    /// An invalid or existing name, texts that are too long, too many subsystems, or an error of
+    /// [`add_namespace`](Self::add_namespace) for one of its namespaces. Then nothing is added.
     pub fn add_subsystem(&self, options: SubsystemOptions) -> Result<(), TargetError> {
         let _order = self.change()?;
         check(&options)?;
@@ -26,7 +26,7 @@ impl Target {
         let namespaces = subsystem.namespaces();
         self.promise_with(&subsystem.nqn, &namespaces)?;
         if let Err(error) = self.apply(&ChangeStep::all_of(&subsystem)) {
-            // Some cores may know it.
+            // Some cores may have it.
             self.retire(&subsystem);
             self.promise_without(namespaces.iter());
             return Err(error.into());
@@ -43,7 +43,7 @@ impl Target {
         Ok(())
     }
 
-    /// Returns an index for one more subsystem, of this name.
+    /// Returns a free index for a new subsystem of this name.
     fn free_index(&self, nqn: &str) -> Result<u32, TargetError> {
         let configuration = self.shared.configuration();
         if configuration.subsystems.contains_key(nqn) {
@@ -53,7 +53,7 @@ impl Target {
             let reason = format!("a target has at most {SUBSYSTEMS_MAX} subsystems");
             return Err(TargetError::Invalid(reason));
         }
-        // The place of a removed subsystem serves again once every core has let go of it.
+        // The index of a removed subsystem is reused once every core has released it.
         let mut leaving = self.leaving();
         leaving.retain(|(_, ack)| !matches!(ack.poll(), Some(Ok(()))));
         let taken = |index| {
@@ -64,9 +64,9 @@ impl Target {
         Ok(free.next().expect("there are 2^32 places"))
     }
 
-    /// Removes a subsystem: its commands under way are answered, then its connections close. Where
-    /// that takes longer than the time for a change, because a device does not answer, it is gone
-    /// for hosts and for the control plane all the same, and its devices are released later.
+    /// Removes a subsystem: its outstanding commands are answered, then its connections close. If
+    /// that exceeds the time for a change because a device does not answer, the subsystem is still
+    /// removed for hosts and the control plane, and its devices are released later.
     ///
     /// # Errors
     /// [`TargetError::NoSubsystem`].
@@ -81,12 +81,12 @@ impl Target {
     }
 
     fn leaving(&self) -> MutexGuard<'_, Vec<(u32, Arc<Ack>)>> {
-        // Entries come and go as a whole.
+        // Entries are added and removed as a whole.
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets every core forget a subsystem. What is begun here cannot be undone: where a core takes
-    /// longer than a change may, its place is kept until it is through.
+    /// Makes every core drop a subsystem. This cannot be undone: if a core exceeds the time for a
+    /// change, the index is kept until that core has finished.
     fn retire(&self, subsystem: &Subsystem) {
         subsystem.lock().removed = true;
         let begun = Instant::now();
@@ -100,7 +100,8 @@ impl Target {
                 return;
             };
             if matches!(error, AckError::Failed(_)) && begun.elapsed() < timeout {
-                // A core did not take the message: the others are not asked twice by this.
+                // A core did not take the message; posting again does not repeat the step on the
+                // other cores.
                 std::thread::sleep(RETRY);
                 continue;
             }
@@ -111,9 +112,10 @@ impl Target {
         }
     }
 
-    /// Gives a subsystem's write caches another life than the [target's](crate::Limits::cache_life), for
-    /// Identify: before a namespace is added whose device can lose what the target's others keep.
-    /// Nothing is lost by that: hosts that are connected ask again when the namespace is added.
+    /// Sets the life of a subsystem's write caches for Identify, in place of the
+    /// [target's](crate::Limits::cache_life). Call it before adding a namespace whose device can
+    /// lose data that the target's other devices keep. It is safe while hosts are connected: they
+    /// read Identify again when the namespace is added.
     ///
     /// # Errors
     /// [`TargetError::NoSubsystem`].
@@ -123,7 +125,7 @@ impl Target {
     }
 }
 
-/// Checks names, texts and identifiers of a subsystem that is to come.
+/// Checks names, texts and identifiers of a new subsystem.
 fn check(options: &SubsystemOptions) -> Result<(), TargetError> {
     let nqn = &options.nqn;
     if check_name(nqn)?.is_discovery() {
@@ -177,8 +179,8 @@ mod tests {
         }
     }
 
-    /// Adds a subsystem with two namespaces to a target with one core, of which `core` takes each
-    /// message. Returns the outcome.
+    /// Adds a subsystem with two namespaces to a target with one core, whose messages are passed to
+    /// `core`. Returns the outcome.
     fn add(target: &Target, mut core: impl FnMut(CoreMessage)) -> Result<(), TargetError> {
         let mut mailbox = Mailbox::new(Arc::new(Awake));
         *target.shared.cores() = vec![mailbox.sender()];
@@ -198,8 +200,8 @@ mod tests {
         })
     }
 
-    /// A host that came back when the subsystem was there, and its namespaces were not, took them for
-    /// removed.
+    /// A host that came back when the subsystem was there, and its namespaces were not, took them
+    /// for removed.
     #[test]
     fn hosts_find_a_subsystem_when_every_core_has_its_namespaces() {
         let target = Target::new(Limits::default(), 1).expect("the defaults are in range");

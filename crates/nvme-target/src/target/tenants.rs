@@ -1,9 +1,9 @@
-//! Tenants of a target, and their promises on its devices. `[ReFlex §4.3]`
+//! Tenants of a target and their SLOs on its devices. `[ReFlex §4.3]`
 //!
-//! A tenant is declared once and has an account on every device of which it can use a namespace;
-//! so what is declared on a device changes with the tenancy and with the namespaces over it. A
-//! tenant that is too much anywhere is refused everywhere. Must never: leave one device with the
-//! old promises and another with the new ones.
+//! A tenant is declared once, and has an account on every device of which it can use a namespace;
+//! so the declarations of a device change with the tenancy and with the namespaces on it. A tenant
+//! that exceeds one device's capacity is refused on all devices. Invariant: all devices have the
+//! former SLOs, or all have the new ones.
 
 use crate::change::step::ChangeStep;
 use crate::error::TargetError;
@@ -18,18 +18,19 @@ use qos::limits::OVERRUN_WINDOW;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A device, and the namespaces over it by subsystem.
+/// A device, and its namespaces by subsystem.
 type Used = (Arc<DeviceQos>, Vec<(String, u32)>);
 
 impl Target {
-    /// Declares the tenants: their hosts, the blocks that each may use, and its promise. The next
-    /// command of every queue is checked and scheduled by them, hosts without a tenant lose their
-    /// controllers, and requests that wait for tokens wait as the tenant that their host is now.
+    /// Declares the tenants: their hosts, the blocks that each may use, and its SLO or weight. From
+    /// the next command on, every queue is checked and scheduled by them. Hosts that lose access
+    /// lose their controllers, and requests that wait for tokens wait in the queue of their host's
+    /// new tenant.
     ///
     /// # Errors
-    /// [`TargetError::Invalid`] or [`TargetError::Name`] where it means nothing;
-    /// [`TargetError::Refused`] where a device cannot keep a promise beside all others;
-    /// [`TargetError::Undone`] where a core did not follow in time. All is as before then.
+    /// [`TargetError::Invalid`] or [`TargetError::Name`] if the declaration is invalid;
+    /// [`TargetError::Refused`] if a device cannot meet an SLO in addition to all others;
+    /// [`TargetError::Undone`] if a core did not follow in time. Then nothing has changed.
     pub fn set_tenants(&self, tenancy: &Tenancy) -> Result<(), TargetError> {
         let _order = self.change()?;
         for host in tenancy.tenants.iter().flat_map(|tenant| &tenant.hosts) {
@@ -39,11 +40,11 @@ impl Target {
         let others = self.promise(&self.scheduled_devices(), &rules)?;
         let before = self.shared.set_rules(Arc::clone(&rules));
         if !others && rules.same_but_for_promises(&before) {
-            // Accounts say what is promised: the cores see it in their next rounds.
+            // Only the accounts changed: the cores read them in their next rounds.
             return Ok(());
         }
         let controllers: Vec<_> = self.shared.controllers().iter().cloned().collect();
-        // Here, so that the cores find the answer ready.
+        // Decided here, so that the cores find the result cached.
         for controller in controllers {
             controller.decide(&rules);
         }
@@ -58,9 +59,10 @@ impl Target {
         Ok(())
     }
 
-    /// Looks at what tenants do. Called every [`qos::limits::OVERRUN_WINDOW`], with `window_ends`
-    /// every [`SLO_WINDOW`](crate::limits::SLO_WINDOW): then promises are judged by the reads since
-    /// the last time. [`RunningTarget`](crate::RunningTarget) does it by itself.
+    /// Checks the tenants' demand against their SLOs. Called every [`qos::limits::OVERRUN_WINDOW`];
+    /// with `window_ends`, every [`SLO_WINDOW`](crate::limits::SLO_WINDOW), it also judges the SLOs
+    /// by the reads since the last window. [`RunningTarget`](crate::RunningTarget) calls it by
+    /// itself.
     pub fn look_at_tenants(&self, window_ends: bool) {
         #[expect(clippy::disallowed_methods, reason = "the time of events, for people")]
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -73,15 +75,15 @@ impl Target {
         }
     }
 
-    /// Returns the events of tenants after the one of this number (0 for all), oldest first. The
-    /// target keeps the last [`TENANT_EVENTS_MAX`](crate::limits::TENANT_EVENTS_MAX); a gap in the
-    /// numbers is what was dropped.
+    /// Returns the events of tenants with numbers above `after` (0: all), oldest first. The target
+    /// keeps the last [`TENANT_EVENTS_MAX`](crate::limits::TENANT_EVENTS_MAX); a gap in the numbers
+    /// means dropped events.
     #[must_use]
     pub fn tenant_events(&self, after: u64) -> Vec<TenantEvent> {
         self.shared.tenant_events().after(after)
     }
 
-    /// Declares on the devices of namespaces that are to come the tenants that can use them.
+    /// Declares the tenants that can use new namespaces on the devices of those namespaces.
     ///
     /// # Errors
     /// [`TargetError::Refused`].
@@ -99,21 +101,22 @@ impl Target {
         self.promise(&devices, &self.shared.rules()).map(drop)
     }
 
-    /// Namespaces are gone, or did not come: gives back what was promised only because of them.
+    /// Releases the declarations that only namespaces which were removed, or not added, required.
     pub(crate) fn promise_without<'a>(&self, gone: impl Iterator<Item = &'a Arc<Namespace>>) {
         let devices = gone.filter_map(|namespace| namespace.options.qos.as_ref());
         self.promise_again(devices.map(|qos| self.used(qos)).collect());
     }
 
-    /// Puts the rules that are in force into force on devices, which never is more than there was.
+    /// Applies the current rules to devices after namespaces were removed, which never adds a
+    /// reservation.
     fn promise_again(&self, devices: Vec<Used>) {
         if let Err(error) = self.promise(&devices, &self.shared.rules()) {
             tracing::error!(%error, "a device can no longer meet the SLOs of its tenants");
         }
     }
 
-    /// Declares on devices the tenants that can have hosts there by `rules`: on all of them, or on
-    /// none. Returns true if a tenant has another account now.
+    /// Declares on all given devices, or on none, the tenants that can have hosts there by `rules`.
+    /// Returns true if a tenant's account changed.
     fn promise(&self, devices: &[Used], rules: &AccessRules) -> Result<bool, TargetError> {
         let mut others = false;
         for (at, (qos, namespaces)) in devices.iter().enumerate() {
@@ -136,7 +139,7 @@ impl Target {
         Ok(others)
     }
 
-    /// Every device that is scheduled.
+    /// Returns every scheduled device.
     pub(crate) fn scheduled_devices(&self) -> Vec<Used> {
         let mut devices: Vec<Used> = Vec::new();
         for subsystem in self.shared.configuration().subsystems.values() {
@@ -160,7 +163,7 @@ impl Target {
         })
     }
 
-    /// The namespaces over one device.
+    /// Returns a device with its namespaces.
     fn used(&self, qos: &Arc<DeviceQos>) -> Used {
         let mut devices = self.scheduled_devices().into_iter();
         let found = devices.find(|(other, _)| Arc::ptr_eq(other, qos));
@@ -168,7 +171,7 @@ impl Target {
     }
 }
 
-/// Enters a namespace among those over its device, if that is scheduled.
+/// Adds a namespace to its device's entry if the device is scheduled.
 fn use_device(devices: &mut Vec<Used>, nqn: &str, namespace: &Namespace) {
     let Some(qos) = &namespace.options.qos else {
         return;
@@ -181,7 +184,7 @@ fn use_device(devices: &mut Vec<Used>, nqn: &str, namespace: &Namespace) {
     }
 }
 
-/// Ends the thread by being dropped.
+/// Ends the thread that checks tenants when dropped.
 #[derive(Debug)]
 pub(crate) struct Watch(Arc<Wake>);
 
@@ -191,7 +194,7 @@ impl Drop for Watch {
     }
 }
 
-/// Looks at tenants now and then, until what is returned is dropped.
+/// Starts the thread that periodically checks tenants, until the returned value is dropped.
 pub(crate) fn start(target: &Arc<Target>) -> Watch {
     let watch = Watch(Arc::clone(&target.tenant_wake));
     let target = Arc::clone(target);
@@ -233,8 +236,8 @@ mod tests {
         fn wake(&self) {}
     }
 
-    /// A host may have a thousand controllers. There was a message for each, for which the core
-    /// walked all its connections.
+    /// A host may have a thousand controllers. Regression: each had its own message, for which the
+    /// core scanned all its connections.
     #[test]
     fn one_message_ends_all_controllers_that_a_change_refuses() {
         let target = Target::new(Limits::default(), 1).expect("the defaults are in range");

@@ -1,9 +1,9 @@
-//! Wakes the thread that checks promises to tenants.
+//! Wakes the thread that checks SLOs.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wakes the thread that looks at tenants.
+/// Wakes the thread that checks tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     ended: Mutex<bool>,
@@ -12,14 +12,14 @@ pub(crate) struct Wake {
 
 impl Wake {
     fn lock(&self) -> MutexGuard<'_, bool> {
-        // A plain flag: whatever a panicking thread left is right.
+        // A plain flag, which a panicking thread cannot leave invalid.
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There may be something to look at from now on.
+    /// Wakes the thread, because there may be a tenant to check now.
     pub(crate) fn poke(&self) {
-        // Locked, so that it falls before or after a look at what there is, never between that and
-        // the sleep.
+        // Locked, so that the notice arrives before or after the check of `watched`, never between
+        // it and the sleep.
         drop(self.lock());
         self.changed.notify_all();
     }
@@ -29,8 +29,8 @@ impl Wake {
         self.changed.notify_all();
     }
 
-    /// Sleeps until it is time to look, without an end while there is nothing that is `watched`.
-    /// Returns whether there will be another look.
+    /// Sleeps until the next check, indefinitely while nothing is `watched`. Returns whether there
+    /// will be another check.
     pub(super) fn sleep(&self, look: Duration, watched: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         let mut ended = self.lock();
@@ -59,7 +59,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    /// It used to wake ten times a second although no device was scheduled.
+    /// Regression: the thread woke ten times a second although no device was scheduled.
     #[test]
     fn nobody_looks_while_there_is_nothing_to_see() {
         let wake = Arc::new(Wake::default());
@@ -78,7 +78,7 @@ mod tests {
             while asked.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
-            // Many times what a look takes.
+            // Many times the duration of a check.
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(looks.load(Ordering::SeqCst), 0);
             scheduled.store(true, Ordering::SeqCst);

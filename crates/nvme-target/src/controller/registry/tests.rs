@@ -31,7 +31,7 @@ fn identifiers_are_not_used_again_at_once_and_are_limited() {
     assert_ne!(first, second);
     assert!(controllers.insert(2, controller).is_some());
     assert!(controllers.insert(2, controller).is_none());
-    // FFF0h and above are reserved, and behind them those in use are passed over.
+    // FFF0h and above are reserved; identifiers in use are skipped.
     for free in [first, second + 2] {
         controllers.last_id = CNTLID_MAX;
         let again = controllers.insert(9, controller).expect("room").id;
@@ -56,7 +56,7 @@ fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_ha
     assert!(!controller.wait_for_queues(), "the admin queue alone");
     assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
     assert!(controller.wait_for_end(3, asker(2)));
-    // One of them closed meanwhile: its command waits no longer.
+    // One of the connections closed in the meantime: its command no longer waits.
     controller.forget_waiting(ConnectionPlace {
         core: 3,
         connection: asker(1).connection,
@@ -70,7 +70,7 @@ fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_ha
     assert!(controller.detach(), "the identifier is free");
 }
 
-/// A queue that was connected again lost its place when the connection before it was over.
+/// Regression: a queue that was connected again lost its place when the former connection ended.
 #[test]
 fn a_queue_leaves_its_own_place() {
     let controller = controller(1);
@@ -104,7 +104,8 @@ fn the_error_log_keeps_the_newest() {
     assert_eq!(controller.error_count(), 100);
 }
 
-/// One address could have all of the discovery service, and the hosts of a tenant everything.
+/// Regression: one address could have all discovery controllers, and the hosts of a tenant all
+/// controllers.
 #[test]
 fn neither_an_address_nor_a_tenant_has_all_controllers() {
     let limits = Limits {
@@ -140,7 +141,7 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
     }
     let full = connect(discovery, "h6", from(1), None);
     assert_eq!(full, Some(ControllerLimit::Address));
-    // What it leaves is for others, and its I/O controllers are not discovery's.
+    // The remainder is for other addresses, and I/O controllers do not count for discovery.
     assert_eq!(connect(discovery, "h6", from(2), None), None);
     assert_eq!(connect(ControllerKind::Io, "h6", from(1), None), None);
     for n in 0..3 {
@@ -159,7 +160,7 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
     assert_eq!(connect(ControllerKind::Io, "t4", from(3), None), None);
 }
 
-/// Hosts at two addresses held all of them, for as long as they kept them busy.
+/// Regression: hosts at two addresses held all controllers for as long as they kept them busy.
 #[test]
 fn the_last_controllers_are_for_those_who_have_few() {
     let limits = Limits {
@@ -186,7 +187,7 @@ fn the_last_controllers_are_for_those_who_have_few() {
         (connect(1, None), connect(2, None)),
         (of_address, of_address)
     );
-    // Its address has two, and a tenant as well, wherever its hosts are.
+    // Its address has two, and so has its tenant, regardless of the hosts' addresses.
     let ours: Arc<str> = "ours".into();
     for _ in 0..2 {
         assert_eq!((connect(3, None), connect(2, Some(&ours))), (None, None));
@@ -199,7 +200,7 @@ fn the_last_controllers_are_for_those_who_have_few() {
     assert_eq!(connect(18, None), Some(ControllerLimit::All));
 }
 
-/// Two addresses could have all of the discovery service.
+/// Regression: two addresses could have all discovery controllers.
 #[test]
 fn the_last_controllers_of_discovery_are_for_those_who_have_few() {
     let limits = Limits {
@@ -229,7 +230,8 @@ fn the_last_controllers_of_discovery_are_for_those_who_have_few() {
     assert_eq!(connect(7), Some(ControllerLimit::Discovery));
 }
 
-/// A queue may come from another address than the controller did, and its name is not believed there.
+/// A queue may come from a different address than the controller did; from a foreign network, its
+/// name is not accepted.
 #[test]
 fn a_name_is_not_believed_of_a_queue_from_another_network() {
     let [there, elsewhere] = [1, 2].map(|net| IpAddr::from([192, 0, net, 1]));
@@ -245,7 +247,7 @@ fn a_name_is_not_believed_of_a_queue_from_another_network() {
     };
     let rules = Arc::new(AccessRules::new(&tenancy).expect("a good tenancy"));
     let mut controller = controller_of(1, SocketAddr::from((there, 1)));
-    // The discovery service is open to all.
+    // The discovery service is open to all hosts.
     let open = controller.decide_from(&rules, elsewhere);
     assert!(matches!(open, AccessDecision::Everything), "{open:?}");
     let options = SubsystemOptions::open_to_all("nqn.2026-11.io.example:a");
@@ -256,8 +258,8 @@ fn a_name_is_not_believed_of_a_queue_from_another_network() {
     assert!(matches!(moved, AccessDecision::Refused), "{moved:?}");
 }
 
-/// A machine has all addresses of its /64, and could have all controllers from one after the
-/// other.
+/// A machine has all addresses of its /64, and could otherwise have all controllers by using one
+/// after another.
 #[test]
 fn addresses_of_one_network_share_controllers() {
     let limits = Limits {

@@ -169,7 +169,7 @@ fn a_name_is_believed_from_its_networks_only() {
         networks: vec![network("127.0.0.0/8"), network("2001:db8::/32")],
         ..tenant("bound", &[HOST])
     };
-    // Of the same host elsewhere; what is said of it once holds everywhere.
+    // The same host in another subsystem: its networks apply everywhere.
     let elsewhere = TenantOptions {
         subsystems: vec![B.to_owned()],
         ..tenant("elsewhere", &[HOST])

@@ -1,4 +1,5 @@
-//! A core's part of the scheduling of one device: its tenants here, and what waits of each.
+//! A core's part of the scheduling of one device: its tenants on the core, and their waiting
+//! commands.
 
 use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
 use crate::qos::core::tenant::{Closed, CoreTenant, Done, Lateness, Priced, Waiting};
@@ -15,18 +16,18 @@ use std::sync::Arc;
 pub(super) struct CoreScheduler {
     pub(super) qos: Arc<DeviceQos>,
     scheduler: TokenScheduler<Waiting>,
-    /// Namespaces of the core over the device.
+    /// Number of the core's namespaces on the device.
     pub(super) namespaces: u32,
     tenants: Vec<Option<CoreTenant>>,
     free: Vec<u32>,
     by_id: BTreeMap<TenantId, u32>,
-    /// Tenants that have more waiting than their share of the places.
+    /// Tenants with more waiting commands than their share of the places.
     overflowing: VecDeque<u32>,
-    /// Commands that a round let go, until the core has looked at them.
+    /// Commands released by a round, until the core resumes them.
     pub(super) released: VecDeque<Ticket>,
-    /// Tenants with counters that changed since they were published.
+    /// Tenants whose counters changed since they were published.
     changed: Vec<u32>,
-    /// The number of the command that began to wait last.
+    /// Number of the last queued command.
     last: u32,
 }
 
@@ -51,19 +52,19 @@ impl CoreScheduler {
         self.scheduler.deadline()
     }
 
-    /// Requests that the scheduler holds.
+    /// Returns the number of commands in the scheduler.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
-    /// Lets the next command that waits have a number after this one.
+    /// Sets the number after which the next queued command is numbered.
     #[cfg(test)]
     pub(super) fn begin_at(&mut self, number: u32) {
         self.last = number;
     }
 
-    /// Looks at commands of a tenant without a place that others took out.
+    /// Returns the number of accesses to a tenant's unplaced commands by removals.
     #[cfg(test)]
     pub(super) fn looks(&self, tenant: u32) -> usize {
         let entry = self.tenants[tenant as usize].as_ref();
@@ -86,7 +87,7 @@ impl CoreScheduler {
         });
         tenant.stats.seats += 1;
         self.by_id.insert(account.id(), index);
-        // As many as can have changed; then noting one never allocates.
+        // Room for every tenant, so that noting one never allocates.
         self.changed
             .reserve(self.tenants.len() - self.changed.len());
         self.note(index);
@@ -107,7 +108,7 @@ impl CoreScheduler {
             0,
             "connections leave with what waits of theirs"
         );
-        // First of all, so that what it has is given back before it is counted.
+        // First, so that the tokens it holds are given back before they are counted.
         self.scheduler.drain(left.key, &mut |_| {});
         left.publish(&mut self.scheduler);
         self.scheduler.detach(left.key, &mut |_| {});
@@ -118,7 +119,7 @@ impl CoreScheduler {
         self.changed.retain(|&other| other != tenant);
     }
 
-    /// Notes that a tenant's counters change.
+    /// Notes that a tenant's counters changed.
     #[inline]
     fn note(&mut self, tenant: u32) {
         if let Some(entry) = &mut self.tenants[tenant as usize]
@@ -136,7 +137,8 @@ impl CoreScheduler {
         self.note(tenant);
     }
 
-    /// Publishes the counters of tenants that have changed. Returns true if there is more to come.
+    /// Publishes the counters of tenants that changed. Returns true if they will change again
+    /// without further events.
     pub(super) fn publish(&mut self) -> bool {
         let (tenants, scheduler) = (&mut self.tenants, &mut self.scheduler);
         self.changed.retain(|&tenant| {
@@ -157,7 +159,7 @@ impl CoreScheduler {
         self.overflowing.clear();
     }
 
-    /// Places that a tenant may have.
+    /// Returns the number of places that a tenant may have.
     #[inline]
     fn share(&self) -> u32 {
         let tenants = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
@@ -191,7 +193,7 @@ impl CoreScheduler {
         units: u32,
     ) -> bool {
         let entry = self.tenants[tenant as usize].as_ref();
-        // What has no place yet came first.
+        // Commands without a place arrived earlier.
         entry.is_some_and(|entry| {
             entry.overflow.is_empty()
                 && self
@@ -201,8 +203,8 @@ impl CoreScheduler {
         })
     }
 
-    /// Takes out a command that waits under a number: at once from those without a place; the scheduler
-    /// looks at no more of them than a tenant has places. Returns false if it does not wait.
+    /// Removes the command that waits under a number: in constant time from those without a place,
+    /// otherwise by a search of at most the tenant's places. Returns false if it does not wait.
     pub(super) fn withdraw(&mut self, tenant: u32, number: u32, ticket: Ticket) -> bool {
         let Some(entry) = &mut self.tenants[tenant as usize] else {
             return false;
@@ -218,7 +220,7 @@ impl CoreScheduler {
         taken
     }
 
-    /// A tenant waits for no place if all of its commands have one.
+    /// Removes a tenant from the overflowing ones if all of its commands have a place.
     fn forget_overflow(&mut self, tenant: u32) {
         let entry = self.tenants[tenant as usize].as_ref();
         if entry.is_none_or(|entry| entry.overflow.is_empty()) {
@@ -226,8 +228,8 @@ impl CoreScheduler {
         }
     }
 
-    /// Takes out the commands of a connection, which wait under these numbers, in order: at once from
-    /// those without a place; the scheduler looks once at those of the tenant that have one.
+    /// Removes a connection's commands, which wait under these numbers, in order: in constant time
+    /// each from those without a place; the tenant's commands with a place are scanned once.
     pub(super) fn withdraw_all(
         &mut self,
         tenant: u32,
@@ -237,7 +239,7 @@ impl CoreScheduler {
         let Some(entry) = &mut self.tenants[tenant as usize] else {
             return;
         };
-        // Numbers wrap, and none is newer than the last.
+        // Numbers wrap, and no number is newer than the last.
         let after_last = self.last.wrapping_add(1);
         commands.sort_unstable_by_key(|&(number, _)| number.wrapping_sub(after_last));
         let mut unplaced = Vec::new();
@@ -276,7 +278,7 @@ impl CoreScheduler {
         }
     }
 
-    /// Lets what had no place take those that became free, each tenant in its turn.
+    /// Moves commands without a place to free places, tenant by tenant.
     fn refill(&mut self) {
         let share = self.share();
         for _ in 0..self.overflowing.len() {

@@ -1,4 +1,4 @@
-//! A tenant on one core: what waits of it for a device, and what was counted.
+//! A tenant on one core: its waiting commands for a device, and its counters.
 
 use crate::latency::TenantLatency;
 use crate::line::Line;
@@ -10,7 +10,7 @@ use qos::token_scheduler::Refused;
 use qos::{PricedOperation, TenantId, TenantKey, TokenScheduler, Tokens};
 use std::sync::Arc;
 
-/// A command that waits for its tokens, and what for.
+/// A command that waits for its tokens, and its cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priced {
     pub(crate) operation: PricedOperation,
@@ -18,33 +18,33 @@ pub(crate) struct Priced {
     pub(crate) ticket: Ticket,
 }
 
-/// The tenant was removed: its connections are about to have another one.
+/// The tenant was removed: its connections are about to get another one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed;
 
-/// A command that is through.
+/// A completed command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) operation: PricedOperation,
     pub(crate) success: bool,
     pub(crate) bytes: u64,
-    /// From its dispatch to its answer.
+    /// Time from its dispatch to its answer.
     pub(crate) took: Nanos,
-    /// Of that, in the device; `None` where it never got there.
+    /// Time in the device, included in `took`; `None` if it never reached the device.
     pub(crate) device: Option<Nanos>,
 }
 
-/// Lateness of reads with a promised latency.
+/// Lateness of reads under a latency SLO.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lateness {
     /// Thousandths of reads that were late.
     pub(super) late: u64,
-    /// Thousandths of reads that may be.
+    /// Thousandths of reads that may be late.
     pub(super) allowed: u64,
 }
 
 impl Lateness {
-    /// A read is done, of which `allowed` in a thousand may be late.
+    /// Counts a completed read, of which `allowed` in a thousand may be late.
     #[inline]
     pub(super) fn count(&mut self, late: bool, allowed: u32) {
         self.late += 1000 * u64::from(late);
@@ -66,27 +66,28 @@ pub(super) struct Waiting {
     pub(super) tenant: u32,
 }
 
-/// A tenant of which a connection is here.
+/// A tenant with a connection on this core.
 #[derive(Debug)]
 pub(super) struct CoreTenant {
     pub(super) key: TenantKey,
     pub(super) id: TenantId,
-    /// Requests that the scheduler holds.
+    /// Commands in the scheduler.
     pub(super) queued: u32,
-    /// Those that it has no place for, in order.
+    /// Commands without a place in the scheduler, in order.
     pub(super) overflow: Line<Priced>,
     pub(super) stats: TenantStats,
     latency: TenantLatency,
-    /// Of earned, spent, given and taken tokens, what makes no thousandth yet.
+    /// Remainders of earned, spent, given and taken tokens below one thousandth.
     rest: [i64; 4],
     record: Arc<TenantRecord>,
     published: Arc<CoreRecord>,
-    /// Number of times that the counters are still to be published.
+    /// Number of further times that the counters must be published.
     unpublished: u8,
 }
 
 impl CoreTenant {
-    /// A tenant without connections, which goes on counting where it stopped when it was here before.
+    /// Creates a tenant without connections, which continues its earlier counters on this core, if
+    /// any.
     pub(super) fn new(
         id: TenantId,
         key: TenantKey,
@@ -108,12 +109,12 @@ impl CoreTenant {
         }
     }
 
-    /// Commands that wait.
+    /// Returns the number of waiting commands.
     pub(super) fn waiting(&self) -> usize {
         self.queued as usize + self.overflow.len()
     }
 
-    /// Gives a command to the scheduler, where the tenant has not had its share of places.
+    /// Passes a command to the scheduler if the tenant has not used up its share of places.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -136,14 +137,15 @@ impl CoreTenant {
         Ok(())
     }
 
-    /// Notes that counters change. Returns true if they had not, since they were published.
+    /// Notes that the counters change. Returns true if they had not changed since they were
+    /// published.
     #[inline]
     pub(super) fn changes(&mut self) -> bool {
-        // Tokens that are saved are given back some rounds after the last command.
+        // Saved tokens are given back some rounds after the last command.
         std::mem::replace(&mut self.unpublished, 2) == 0
     }
 
-    /// Counts a command that is through.
+    /// Counts a completed command.
     #[inline]
     pub(super) fn count(&mut self, done: &Done, lateness: &mut Lateness) {
         let (stats, latency) = (&mut self.stats, &mut self.latency);
@@ -177,7 +179,7 @@ impl CoreTenant {
         }
     }
 
-    /// Publishes the counters. Returns true if they will change although nothing more comes.
+    /// Publishes the counters. Returns true if they will change again without further events.
     pub(super) fn publish(&mut self, scheduler: &mut TokenScheduler<Waiting>) -> bool {
         self.stats.waiting = self.waiting() as u64;
         if let Some(tally) = scheduler.take_tally(self.key) {
