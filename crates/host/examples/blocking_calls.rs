@@ -1,11 +1,11 @@
-//! Measures blocking calls: through the host's thread, and by the I/O paths that the calling
-//! threads run themselves, in turns.
+//! Measures blocking calls in turn: through the host's thread, and by the I/O paths that the
+//! calling threads run themselves.
 //!
 //!     switchyard serve --listen 127.0.0.1:4420 --cores 0 --ram 256M taskset -c 1 cargo run
 //!     --release -p switchyard-host --example blocking_calls -- 127.0.0.1:4420 [THREADS] [RUNS]
 //!
-//! Each thread reads 4 KiB at a time for a second. Prints requests per second and microseconds a
-//! call: median, least and most of the runs.
+//! Each thread reads 4 KiB at a time for a second. Prints requests per second and microseconds per
+//! call: median, minimum and maximum of the runs.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A measurement for a terminal.
 
 use host::{Host, Namespace};
@@ -25,7 +25,7 @@ fn calls_per_second(namespace: &Namespace, threads: u64) -> f64 {
                 let mut data = [0; BLOCK];
                 let mut block = thread;
                 while !over.load(Ordering::Relaxed) {
-                    // Steps of a large prime are as good as random here.
+                    // Steps of a large prime serve as random blocks.
                     block = (block + 7_368_787) % blocks;
                     namespace.read(block * BLOCK as u64, &mut data).unwrap();
                     count.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Random reads through a queue of one's own: many requests at once, no other thread in between.
+//! Random reads through a queue of the calling thread: many requests at once, no other thread
+//! involved.
 //!
 //! `cargo run --release -p switchyard-host --example completion_queue -- 127.0.0.1:4420 NQN 128`
 
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         queue.read(tag, random.below(places) * 4096, 4096)?;
     }
     while start.elapsed() < Duration::from_secs(3) {
-        // A completion's buffer goes back to the queue when it is dropped.
+        // A completion's buffer returns to the queue when it is dropped.
         for done in queue.wait(1)? {
             done.result?;
             finished.push(done.tag);

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if length == 0 {
                 break;
             }
-            // Whole blocks; the last one is filled up with zeroes.
+            // Whole blocks; the last one is padded with zeroes.
             let whole = length.next_multiple_of(namespace.block_bytes() as usize);
             chunk[length..whole].fill(0);
             namespace.write(offset, &chunk[..whole])?;

@@ -1,5 +1,5 @@
-//! What targets that are connected, and idle, cost the dataplane thread of a switchboard: processor
-//! time and latency of 4 KiB reads from one target, beside none and beside many others.
+//! Measures the cost of idle connected targets for the dataplane thread of a switchboard: processor
+//! time and latency of 4 KiB reads from one target, without and with many idle targets.
 //!
 //! `cargo run --release -p switchyard-host --example many_targets -- 127.0.0.1:4420 64`
 
@@ -18,11 +18,11 @@ fn processor_time() -> Duration {
     time.try_into().expect("it is positive")
 }
 
-/// Keeps `depth` reads outstanding until `count` are done. Returns the time of a read, and the
-/// processor time of one.
+/// Keeps `depth` reads outstanding until `count` are done. Returns the wall-clock time and the
+/// processor time per read.
 fn reads(disk: &Namespace, board: &Switchboard, depth: u64, count: u64) -> Outcome<[Duration; 2]> {
     let options = SwitchedQueueOptions {
-        // Latency work would have a lane of its own, which has no other targets beside it.
+        // Latency work would get a direct lane, which has no other targets.
         class: Some(Class::Throughput),
         depth: 128,
         ..SwitchedQueueOptions::default()
@@ -49,7 +49,7 @@ fn main() -> Outcome<()> {
     let address = arguments.next().unwrap_or("127.0.0.1:4420".into());
     let targets: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
     let host = Host::builder().build()?;
-    // One board for each number of targets; they run in turns.
+    // One switchboard for each number of targets; they run in turns.
     let setups = [1, targets].map(|targets| -> Outcome<_> {
         let board = Switchboard::start(&SwitchboardOptions::of_process()?)?;
         let mut disks = Vec::new();

@@ -28,7 +28,7 @@ fn small_reads(disk: &Namespace, board: &Switchboard, count: u32) -> Outcome<Dur
     Ok(started.elapsed() / count)
 }
 
-/// Keeps 16 reads of 64 KiB outstanding until it is `over`. Returns the number of reads.
+/// Keeps 16 reads of 64 KiB outstanding until `over` is set. Returns the number of reads.
 fn large_reads(disk: &Namespace, board: &Switchboard, over: &AtomicBool) -> Outcome<u64> {
     let options = SwitchedQueueOptions {
         class: Some(Class::Throughput),
@@ -50,7 +50,7 @@ fn large_reads(disk: &Namespace, board: &Switchboard, over: &AtomicBool) -> Outc
     Ok(answered)
 }
 
-/// Runs both side by side. Returns the average time of a small read, and the number of large ones.
+/// Runs both concurrently. Returns the average time of a small read, and the number of large ones.
 pub fn run(address: &str, count: u32) -> Outcome<(Duration, u64)> {
     let host = Host::builder().build()?;
     let subsystem = host.connect(address, "nqn.2026-11.io.switchyard:default")?;

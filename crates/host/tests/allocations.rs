@@ -1,4 +1,4 @@
-//! The warm I/O path allocates nothing: a counting allocator watches the thread.
+//! The warm I/O path does not allocate: a counting allocator watches the thread.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // A global allocator is an unsafe trait; this one only counts.
@@ -24,14 +24,14 @@ struct Counting;
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // The thread's counter may be gone already while the thread ends.
+        // The thread's counter may already be destroyed while the thread ends.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -52,8 +52,8 @@ fn a_warm_queue_does_not_allocate() {
         let namespace = subsystem.namespace(1).unwrap();
         let mut queue = namespace.queue(32).unwrap();
         let data = vec![7; 65_536];
-        // Few requests are handed out at a time, and then all at once: the queue has room for all
-        // that are done.
+        // Few completions are returned at a time, then all at once: the queue has room for all
+        // completed requests.
         let mut round = |at_once: bool| {
             for tag in 0..8 {
                 queue.write(tag, tag * 4096, &data[..4096]).unwrap();
@@ -79,8 +79,8 @@ fn a_warm_queue_does_not_allocate() {
     }
 }
 
-/// Requests with memory of their own are copied through the submitter's; a copy of that was
-/// allocated for each.
+/// Requests with memory of their own are copied through the submitter's memory, without an
+/// allocation per copy.
 #[test]
 fn a_warm_submitter_does_not_allocate() {
     let running = setup::start(1);

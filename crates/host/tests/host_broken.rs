@@ -1,4 +1,4 @@
-//! A host whose thread ends because its ring breaks: nobody waits for ever.
+//! A host whose thread ends because its ring fails: no caller waits forever.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
@@ -10,7 +10,7 @@ use host::{Host, HostError, Phase, RequestError};
 use rings::{break_ring, rings};
 use testing::peer::{Behaviour, NQN, Peer};
 
-/// The only test of this program: another one's rings would be taken for the host's.
+/// The only test of this program, because another test's rings would be taken for the host's.
 #[test]
 fn whoever_waits_for_a_broken_host_hears_that_it_is_closed() {
     let peer = Peer::start(1 << 20, Behaviour::default());
@@ -37,7 +37,7 @@ fn whoever_waits_for_a_broken_host_hears_that_it_is_closed() {
         for ring in of_host {
             break_ring(ring);
         }
-        // A thread that has nothing to do notices when it is told something.
+        // An idle thread notices at the next message.
         let late = subsystem.namespace(1);
         assert!(matches!(late, Ok(_) | Err(HostError::Closed)), "{late:?}");
         for call in [write, read] {

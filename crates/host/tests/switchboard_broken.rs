@@ -1,4 +1,4 @@
-//! A switchboard of which all rings break under load, or a single one: nobody waits for ever.
+//! A switchboard whose rings all fail under load, or a single one: no caller waits forever.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
@@ -16,7 +16,7 @@ use setup::{connect, driver, start, switched};
 use switch::{Class, Knobs};
 use testing::device::conformance::Bench;
 
-/// Reads 32 times at once, and counts those that the switchboard did not answer any more.
+/// Submits 32 reads at once, and returns the number that the switchboard no longer answered.
 fn round(bench: &mut Bench<UringDriver>) -> usize {
     let mut ends = Vec::new();
     let mut queued = 0;
@@ -37,7 +37,7 @@ fn round(bench: &mut Bench<UringDriver>) -> usize {
     failed.len()
 }
 
-/// Lets those rings of a switchboard break that `chosen` picks; how many it had.
+/// Breaks the rings of a switchboard that `chosen` selects. Returns their total number.
 fn breaks(chosen: impl Fn(usize) -> bool) -> usize {
     let running = start(2);
     let (_host, subsystem) = connect(&running);
@@ -58,22 +58,23 @@ fn breaks(chosen: impl Fn(usize) -> bool) -> usize {
             break_ring(ring);
         }
     }
-    // Those that are answered before the threads notice are good; the rest ends all the same. A
-    // thread that has nothing to do notices when it is told something.
+    // Requests answered before the threads notice succeed; all remaining ones end with an error. An
+    // idle thread notices at the next message.
     while round(&mut bench) == 0 {
         let _ = board.set_knobs(&knobs);
     }
     assert_eq!(bench.read(0, 1).unwrap_err(), BlockError::Gone);
     bench.shut();
 
-    // Neither can anybody join, nor does the end wait for those who are dead.
+    // No submitter can join, and the end does not wait for the failed threads.
     board.set_knobs(&Knobs::linux()).unwrap_err();
     device.open(&mut driver()).unwrap_err();
     drop((device, board));
     of_board.len()
 }
 
-/// The only test of this program: another one's rings would be taken for the switchboard's.
+/// The only test of this program, because another test's rings would be taken for the
+/// switchboard's.
 #[test]
 fn what_is_outstanding_and_what_comes_later_fails_when_any_ring_breaks() {
     let count = breaks(|_| true);

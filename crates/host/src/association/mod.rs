@@ -456,7 +456,7 @@ impl Association {
         let mut knowledge = self.lock();
         let known = knowledge.controller.is_some();
         if known && !self.caches_live(knowledge.parameters.cache_life, parameters.cache_life) {
-            // A channel that is told of an old answer from now on looks here.
+            // Stored first: a channel that processes an older answer from now on reads it.
             let lost = self.epoch().generation;
             self.caches_lost.store(lost, Ordering::SeqCst);
             for state in knowledge.states.values() {

@@ -49,7 +49,7 @@ fn a_namespace_that_cannot_be_identified_keeps_its_state_and_its_requests_wait()
     assert!(!suspends(1) && suspends(2) && !suspends(3));
     assert_eq!(association.namespaces().len(), 2);
     assert!(association.unusable(3).is_some());
-    // Only these are asked for again.
+    // Only these are identified again.
     let version = association.fence_version();
     association.learn_namespaces(NamespacesFound {
         found: vec![plain(3)],

@@ -1,4 +1,4 @@
-//! Memory of commands while sends carry it: a driver that does nothing holds the sends.
+//! Memory of commands while sends carry it: an idle driver holds the sends.
 
 use super::{Join, Qpair, QpairConfig};
 use crate::command::BlockRequest;
@@ -20,10 +20,10 @@ use wire::tcp::{CapsuleResp, DataAlignment, IcResp, PduFormat, R2t};
 
 const BLOCK: usize = 512;
 
-/// Bytes of data that a capsule takes.
+/// In-capsule data of a command, in bytes.
 const IN_CAPSULE: usize = 4096;
 
-/// Takes operations and completes none.
+/// A driver that accepts operations and completes none.
 #[derive(Default)]
 struct Still {
     ops: Vec<(OpKey, Op)>,
@@ -39,7 +39,7 @@ impl Replace for Still {
     }
 }
 
-/// A live connection, with memory of its submitter's.
+/// A live connection, with memory of its submitter.
 struct Bench {
     qpair: Qpair,
     driver: PassThrough<Still>,
@@ -98,7 +98,7 @@ impl Bench {
         bench
     }
 
-    /// Starts a write of so many bytes of the region.
+    /// Starts a write of the first `bytes` bytes of the region.
     fn write(&mut self, tag: u64, bytes: usize) {
         let work = Work::Block(BlockRequest {
             operation: Operation::Write { durable: false },
@@ -128,7 +128,7 @@ impl Bench {
         self.qpair.pump(&mut Self::cx(&mut self.driver));
     }
 
-    /// Ends the send that is under way.
+    /// Completes the send in flight.
     fn sent(&mut self) {
         let is_send = |(_, op): &(OpKey, Op)| matches!(op, Op::Send { .. });
         let at = self.driver.replaced.ops.iter().position(is_send);
@@ -158,7 +158,7 @@ impl Bench {
             })
     }
 
-    /// Brings bytes of the controller's.
+    /// Receives these bytes from the controller.
     fn receive(&mut self, bytes: &[u8]) {
         let mut buffer = self
             .driver
@@ -188,7 +188,7 @@ impl Bench {
         self.qpair.apply(completion, cx);
     }
 
-    /// The controller asks for all data of the command in a slot.
+    /// Receives an R2T for all data of the command in a slot.
     fn ask(&mut self, slot: u16, bytes: usize) {
         let r2t = R2t {
             command_id: self.qpair.table.cid(slot),
@@ -209,8 +209,8 @@ impl Bench {
     }
 }
 
-/// A write of registered memory ended with the answer to its Abort while a send still took its
-/// data from there: what the program wrote to its memory next went to the target.
+/// A write of registered memory whose Abort is answered does not complete while a send still reads
+/// the memory: later changes of the memory would reach the target.
 #[test]
 fn an_answer_waits_for_the_sends_that_carry_the_data() {
     let bytes = 64 * 1024;
@@ -226,7 +226,7 @@ fn an_answer_waits_for_the_sends_that_carry_the_data() {
     assert_eq!(finished.expect("no send has it").exchange.tag, 1);
 }
 
-/// The same where the data is still in a list that fills.
+/// The same while the data is still in a filling list.
 #[test]
 fn an_answer_waits_for_data_that_waits_for_another_send() {
     let mut bench = Bench::new();
@@ -240,8 +240,8 @@ fn an_answer_waits_for_data_that_waits_for_another_send() {
     assert_eq!(finished.expect("no send has it").exchange.tag, 2);
 }
 
-/// A connection that always sends had no moment without a send, so a write of registered memory
-/// that was given up ended with the connection, which was reset for it.
+/// A given-up write of registered memory completes although the connection always has a send in
+/// flight.
 #[test]
 fn memory_is_free_after_its_own_send_whatever_is_sent_next() {
     let mut bench = Bench::new();
@@ -257,7 +257,7 @@ fn memory_is_free_after_its_own_send_whatever_is_sent_next() {
     assert!(bench.qpair.detach(1, Time::ZERO).is_none());
 }
 
-/// A controller may ask for data until it has all, so its memory is not free before.
+/// A controller may request data until it has all of it, so the memory is not free before.
 #[test]
 fn memory_is_not_free_while_data_may_be_asked_for() {
     let bytes = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Whoever cannot tell all cores of something tells none.
+//! An update that cannot reach all cores reaches none.
 
 use super::message::Update;
 use super::*;
@@ -18,7 +18,7 @@ impl Wake for Nobody {
     fn wake(&self) {}
 }
 
-/// A switchboard whose two cores are run by nobody, and their mailboxes.
+/// A switchboard whose two cores are not run, and their mailboxes.
 fn board() -> (Switchboard, Vec<Mailbox<DataplaneMessage>>) {
     let options = SwitchboardOptions {
         cores: vec![CoreId(0), CoreId(1)],
@@ -34,19 +34,19 @@ fn board() -> (Switchboard, Vec<Mailbox<DataplaneMessage>>) {
     (board.unwrap(), mailboxes)
 }
 
-/// Lets every mailbox be full, and then empties the first.
+/// Fills every mailbox, and then empties the first.
 fn fill_the_second(board: &Switchboard, mailboxes: &mut [Mailbox<DataplaneMessage>]) {
     while board.set_knobs(&Knobs::switchyard()).is_ok() {}
     let emptied = std::iter::from_fn(|| mailboxes[0].pop()).count();
     assert_eq!(emptied, MAILBOX_CAPACITY);
 }
 
-/// The messages to a core that lets go of every controller at once.
+/// Takes the messages to a core that releases every controller at once.
 fn told(mailbox: &mut Mailbox<DataplaneMessage>) -> Vec<String> {
     told_to(mailbox, &mut Vec::new())
 }
 
-/// The messages to a core that has lanes to the controllers in `known`.
+/// Takes the messages to a core that has lanes to the controllers in `known`.
 fn told_to(
     mailbox: &mut Mailbox<DataplaneMessage>,
     known: &mut Vec<Arc<ingress::TargetNumber>>,
@@ -119,7 +119,7 @@ fn what_one_core_cannot_be_told_no_core_is_told() {
 
     mailboxes[1].pop().unwrap();
     board.namespace(&one).unwrap_err();
-    // There was room for the controller, not for its namespace.
+    // There was room for the message of the controller, not for that of its namespace.
     let mut known = Vec::new();
     for mailbox in &mut mailboxes {
         assert_eq!(told_to(mailbox, &mut known), ["target 0"]);
@@ -135,7 +135,7 @@ fn what_one_core_cannot_be_told_no_core_is_told() {
     assert_eq!(told(&mut mailboxes[1]), all);
 }
 
-/// A switchboard was full after 64 controllers, however many of them had been closed.
+/// Closed controllers do not count against the 64 of a switchboard.
 #[test]
 fn a_controller_is_forgotten_when_nobody_needs_its_number() {
     let (board, mut mailboxes) = board();
@@ -158,7 +158,7 @@ fn a_controller_is_forgotten_when_nobody_needs_its_number() {
     let [other, _] = namespaces();
     let (other, notes) = add(&other);
     assert_eq!(notes, ["target 1", "namespace 1.0"], "number 0 is in use");
-    // Its submitter has requests on their way for as long as a core knows it.
+    // Its submitter has requests in flight while a core knows it.
     let (number, _) = board.inner.register(&held).unwrap();
     let waits = submitter_to(&number);
     drop((device, number));
@@ -186,7 +186,7 @@ fn who_leaves_while_a_core_cannot_be_told_leaves_later() {
     assert!(mailboxes[0].pop().is_none());
     assert_eq!(told(&mut mailboxes[1]), ["join 0"]);
     drop(gone);
-    // It is told first, and the number is free once the cores have let go of it.
+    // The cores are notified of it first, and its number is free once they have released it.
     assert_eq!(board.inner.join(&submitter()).unwrap(), 0);
     for mailbox in &mut mailboxes {
         assert_eq!(told(mailbox), ["leave 0", "join 0"]);

@@ -1,5 +1,5 @@
-//! Threads that do not look at their channels, and hosts that stand still, while an association is
-//! lost. The clock is the tests' own, so nothing depends on the time that they take.
+//! Threads that do not run their channels, and hosts that are stopped, while an association is
+//! lost. The tests set the clock, so the results do not depend on real time.
 
 use crate::peer;
 use crate::peer::{Behaviour, NQN, Peer};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A test that waits for longer hangs.
+/// Time after which a waiting test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const STEP: Nanos = Nanos::from_millis(1);
@@ -45,7 +45,7 @@ impl Replace for Clock {
     }
 }
 
-/// A controller and a channel of it, each with a driver of its own.
+/// A controller and one of its channels, each with its own driver.
 struct Bench {
     clock: Clock,
     controller: Controller,
@@ -55,7 +55,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The channel is live, and has read a block.
+    /// Starts both and reads a block, so the channel is live.
     fn start(peer: &Peer) -> Self {
         let nqn = parse_nqn(NQN).unwrap();
         let mut options = ConnectOptions::new(peer.address, nqn, HostIdentity::generate());
@@ -97,7 +97,7 @@ impl Bench {
         self.clock.0.set(self.clock.0.get() + time);
     }
 
-    /// Submits a request for a block, without a look at what has happened.
+    /// Submits a request for a block without running the channel.
     fn submit(&mut self, operation: Operation) {
         let buffer = self.channels_driver.buffers().take(peer::BLOCK).unwrap();
         let request = Request {
@@ -113,7 +113,7 @@ impl Bench {
         self.channel.kick(&mut cx);
     }
 
-    /// A turn of both, a millisecond later.
+    /// One turn of both, a millisecond later.
     fn turn(&mut self) -> Option<Completion> {
         self.pass(STEP);
         run(&mut self.controller, &mut self.controllers_driver);
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// Returns the number of connections that the channel began.
+    /// Returns the number of connections that the channel opened.
     fn connects(&self) -> u64 {
         let mut states = self.channel.connection_states_entered();
         states.find(|(state, _)| *state == "connecting").unwrap().1
@@ -158,12 +158,12 @@ fn run(controller: &mut Controller, driver: &mut PassThrough<Clock>) {
     controller.tick(&mut cx);
 }
 
-/// Each reconnect took a second more.
+/// An idle channel that does not run must not delay a reconnect by a second.
 #[test]
 fn a_controller_does_not_wait_for_an_idle_channel_that_is_not_run() {
     let peer = Peer::start(1 << 20, Behaviour::default());
     let mut bench = Bench::start(&peer);
-    // The peer serves the channel's old connection all the same.
+    // The peer still serves the channel's old connection.
     peer.cut_oldest();
     let until = Instant::now() + PATIENCE;
     // The channel has a second to close its connection.
@@ -184,7 +184,7 @@ fn a_controller_does_not_wait_for_an_idle_channel_that_is_not_run() {
     assert_eq!(peer.seen.writes.load(Ordering::SeqCst), 1);
 }
 
-/// It failed at the first refusal after the host had stood still for longer than a loss may last.
+/// The time of a stop must not count towards the loss timeout at the next refusal.
 #[test]
 fn a_channel_without_a_queue_does_not_count_time_in_which_its_host_stood_still() {
     let peer = Peer::start(1 << 20, Behaviour::default());

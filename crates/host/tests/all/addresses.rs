@@ -1,4 +1,4 @@
-//! Controllers with several addresses, and names that lead elsewhere after a while.
+//! Controllers with several addresses, and names that resolve to another address later.
 
 use crate::peer::{Behaviour, NQN, Peer, builder};
 use host::Phase;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// An address at which nothing listens, as long as its socket is there.
+/// Reserves an address without a listener, while its socket exists.
 fn nowhere() -> (OwnedFd, SocketAddr) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -19,7 +19,6 @@ fn localhost(peer: &Peer) -> String {
     format!("localhost:{}", peer.address.port())
 }
 
-/// Only the first one was tried.
 #[test]
 fn the_addresses_of_a_name_are_tried_in_order() {
     let peer = Peer::start(1 << 20, Behaviour::default());
@@ -40,7 +39,6 @@ fn the_addresses_of_a_name_are_tried_in_order() {
     assert_eq!(peer.memory()[..512], [2; 512]);
 }
 
-/// The host kept to the address of the first connect.
 #[test]
 fn a_name_is_resolved_again_at_each_reconnect() {
     let [first, second] = [(), ()].map(|()| Peer::start(1 << 20, Behaviour::default()));

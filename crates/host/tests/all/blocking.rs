@@ -1,5 +1,5 @@
-//! Blocking calls over real sockets, against the test controller: every way to transfer data, and
-//! every option.
+//! Blocking calls over real sockets to the test controller: every kind of transfer and every
+//! option.
 
 use crate::peer::{Behaviour, NQN, Peer, builder, connect};
 use host::{Host, HostError, Namespace, RequestError};
@@ -136,8 +136,8 @@ fn commands_are_as_long_as_the_controller_says() {
     }
 }
 
-/// Commands were sent again as they had been made for the controller before, and failed. One of
-/// ours does not deallocate what is beyond its limit: it was said to be done.
+/// Lost commands are split again for the next controller's limits. A Deallocate beyond its limit
+/// must not be reported as done.
 #[test]
 fn commands_that_were_lost_are_as_long_as_the_next_controller_says() {
     type Call = fn(&Namespace) -> Result<(), RequestError>;
@@ -230,7 +230,8 @@ fn a_resize_becomes_visible() {
     namespace.write((2 << 20) - 512, &[1; 512]).unwrap();
 }
 
-/// A page shifted by 52 bits and more was nothing at all: a command for each block.
+/// A length limit of 2^52 pages and more must not overflow to 0, which would give a command per
+/// block.
 #[test]
 fn a_length_beyond_every_number_is_no_limit() {
     for shift in [51, 52, 63, 64, 255] {
@@ -252,8 +253,8 @@ fn a_length_beyond_every_number_is_no_limit() {
     }
 }
 
-/// None was sent while anything was received, which may be the answer to what the controller heard
-/// long ago.
+/// They are sent although data is received: that data may answer commands that the controller
+/// received long ago.
 #[test]
 fn keep_alives_are_sent_also_where_traffic_keeps_an_association_alive() {
     let behaviour = Behaviour {
@@ -270,8 +271,8 @@ fn keep_alives_are_sent_also_where_traffic_keeps_an_association_alive() {
     }
 }
 
-/// A controller with many namespaces, or a slow one, gave up a host that was still identifying
-/// them.
+/// A controller with many namespaces, or a slow one, would otherwise end the association during
+/// Identify.
 #[test]
 fn keep_alives_are_sent_while_a_controller_is_identified() {
     let behaviour = Behaviour {
@@ -306,7 +307,7 @@ fn keep_alives_are_sent_and_disconnecting_shuts_the_controller_down() {
 #[test]
 fn a_refused_connection_says_what_to_do() {
     let host = Host::builder().build().unwrap();
-    // No other test gets its port, and nothing listens there.
+    // Bound, so no other test gets the port; there is no listener.
     let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&bound, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = SocketAddr::try_from(getsockname(&bound).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! A submitter with a lane of its own, of which the controller grants no queue any more: its
-//! requests go through the ingress, until there is a queue again.
+//! A direct lane that the controller no longer grants a queue: its requests go through the ingress
+//! until it has a queue again.
 
 use crate::peer;
 use crate::peer::{Behaviour, NQN, Peer, builder};
@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use switch::{Class, Knobs};
 
-/// A test that waits for longer hangs.
+/// Time after which a waiting test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const BLOCK: usize = peer::BLOCK;
 
-/// The one thread with `Latency` work on a switchboard of one core.
+/// The only thread with `Latency` work on a switchboard of one core.
 struct Submitter {
     driver: UringDriver,
     channel: Box<dyn Channel>,
@@ -51,7 +51,7 @@ impl Submitter {
         }
     }
 
-    /// A turn; takes what is done.
+    /// Runs one turn, and takes the completions.
     fn turn(&mut self, done: &mut Vec<Completion>) {
         let mut events = Vec::new();
         let deadline = self.channel.deadline();
@@ -84,7 +84,7 @@ impl Submitter {
         self.channel.kick(&mut cx);
     }
 
-    /// Runs until `count` requests are done, all of which must succeed.
+    /// Runs until `count` requests are complete; all must succeed.
     fn finish(&mut self, count: usize) -> Vec<Completion> {
         let end = Instant::now() + PATIENCE;
         let mut done = Vec::new();
@@ -99,13 +99,13 @@ impl Submitter {
         done
     }
 
-    /// Requests that its own lane took so far.
+    /// Returns the number of requests of its direct lane so far.
     fn direct(&self) -> u64 {
         let counters = self.board.counters();
         counters.iter().map(|core| core.direct_requests).sum()
     }
 
-    /// Writes until its own lane takes the request.
+    /// Writes until the direct lane takes a request.
     fn write_until_direct(&mut self) {
         let end = Instant::now() + PATIENCE;
         let before = self.direct();
@@ -137,8 +137,8 @@ fn peer(io_queues: u16) -> Peer {
     Peer::start(1 << 20, behaviour)
 }
 
-/// Leaves four writes and four reads unanswered in the lane, and grants only so many queues from
-/// the next association on.
+/// Leaves four writes and four reads unanswered in the lane, and grants `io_queues` queues from the
+/// next association on.
 fn lose_with_requests(submitter: &mut Submitter, peer: &Peer, io_queues: u16) {
     submitter.write_until_direct();
     let (direct, seen) = (
@@ -156,7 +156,7 @@ fn lose_with_requests(submitter: &mut Submitter, peer: &Peer, io_queues: u16) {
     peer.cut_all();
 }
 
-/// They failed, although the switchboard had lanes.
+/// They must not fail while the switchboard has lanes.
 #[test]
 fn requests_of_a_lane_that_gets_no_queue_again_go_through_the_ingress() {
     let peer = peer(8);
@@ -197,8 +197,8 @@ fn a_write_waits_for_its_fence_before_it_goes_through_the_ingress() {
     assert_eq!(peer.memory()[BLOCK..][..4 * BLOCK], [7; 4 * BLOCK]);
 }
 
-/// The lanes of the switchboard, which have no other way, get their queues first, and what is left
-/// is asked for again.
+/// The lanes of the switchboard, whose requests cannot go another way, get their queues first; the
+/// direct lane requests one of the remaining queues again.
 #[test]
 fn a_lane_takes_a_queue_again_when_there_is_one() {
     let peer = peer(8);

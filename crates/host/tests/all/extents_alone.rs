@@ -1,5 +1,5 @@
-//! Commands over extents that a target does not take any more when it has come back: their extents
-//! are carried out by commands of their own, wherever they were when the connection broke.
+//! Commands over extents that the target no longer supports after a reconnect: their extents are
+//! sent as separate commands, wherever they were when the connection broke.
 
 use crate::extents::{BLOCK, Core, RANGES, WRITE, start, takes, terms};
 use crate::peer::{Behaviour, Peer, builder};
@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::nvme::ExtentTerms;
 
-/// Content of the namespace in the beginning.
+/// Initial content of the namespace.
 const OLD: u8 = 7;
 
-/// The controller loses all connections, and takes commands over extents on these terms when they
-/// are made anew.
+/// Breaks all connections; the controller supports commands over extents with these limits on the
+/// next ones.
 fn come_back(peer: &Peer, extents: Option<ExtentTerms>) {
     peer.change(|behaviour| behaviour.extents = extents);
     peer.cut_all();
@@ -29,8 +29,8 @@ fn held(peer: &Peer) -> usize {
     peer.seen.held.load(Ordering::SeqCst)
 }
 
-/// Asserts that the blocks of the extents have this content, and the block between them the old
-/// one.
+/// Asserts that the blocks of the extents have this content, and that the gap has its initial
+/// content.
 fn assert_written(peer: &Peer, content: u8) {
     let memory = peer.memory();
     assert_eq!(memory[..2 * BLOCK], [content; 2 * BLOCK]);
@@ -38,8 +38,8 @@ fn assert_written(peer: &Peer, content: u8) {
     assert_eq!(memory[3 * BLOCK..5 * BLOCK], [content; 2 * BLOCK]);
 }
 
-/// A core with a channel to a controller that behaves so, and takes no commands over extents any
-/// more.
+/// A core with a channel to a controller with this behaviour that no longer supports commands over
+/// extents.
 struct Bed {
     core: Core,
     peer: Peer,
@@ -52,7 +52,7 @@ impl Bed {
         peer.fill(&[OLD; 8 * BLOCK]);
         let mut core = Core::open(&remote);
         come_back(&peer, None);
-        // Answered when the channel has followed.
+        // Answered once the channel has followed the association.
         core.write(99, 1000, 0);
         assert_eq!(core.one(99), Ok(()));
         Self {
@@ -62,7 +62,8 @@ impl Bed {
         }
     }
 
-    /// Keeps the next command, and submits one over extents. Returns when it is kept.
+    /// Makes the controller hold the next command, and submits one over extents. Returns once it is
+    /// held.
     fn submit_held(&mut self, tag: u64, operation: Operation, content: u8) {
         let before = held(&self.peer);
         self.peer.change(|behaviour| behaviour.hold = 1);
@@ -71,14 +72,14 @@ impl Bed {
         self.core.turn_until(|_| held(peer) > before);
     }
 
-    /// The next command over extents that ends.
+    /// Returns the next completed command over extents.
     fn next(&mut self) -> Extents {
         self.core.turn_until(|core| !core.done_extents.is_empty());
         self.core.done_extents.remove(0)
     }
 }
 
-/// They ended as unsupported.
+/// They must not fail as unsupported.
 #[test]
 fn what_was_lost_is_sent_again_extent_by_extent() {
     for (operation, next) in [
@@ -119,7 +120,7 @@ fn what_was_lost_is_sent_again_extent_by_extent() {
     }
 }
 
-/// What was kept for want of a connection was refused as well.
+/// Commands that wait for a connection must not be refused either.
 #[test]
 fn what_waits_for_a_connection_leaves_extent_by_extent() {
     let (peer, _host, remote) = start(takes(8), builder());
@@ -141,7 +142,7 @@ fn what_waits_for_a_connection_leaves_extent_by_extent() {
     assert_eq!(commands(&peer), 1 + RANGES.len());
 }
 
-/// All were sent again as they were, at once.
+/// They must not all be sent again unchanged and at once.
 #[test]
 fn no_more_are_sent_again_together_than_the_next_controller_takes_at_a_time() {
     let behaviour = Behaviour {
@@ -184,7 +185,7 @@ fn a_lost_write_waits_for_its_fence_extent_by_extent() {
     core.submit(1, WRITE, 1);
     core.turn_until(|_| commands(&peer) == 1);
     come_back(&peer, None);
-    // Reads and writes of other blocks do not wait, newer ones of these do.
+    // Reads, and writes of other blocks, do not wait; newer writes of these blocks do.
     core.submit(2, Operation::Read, 0);
     let (result, found) = core.ended(2);
     assert_eq!(result, Ok(()));
@@ -230,7 +231,7 @@ fn each_extent_that_left_alone_has_a_result_of_its_own() {
     assert_eq!(bed.core.channel.outstanding(), 0);
 }
 
-/// None of a command's extents undoes a newer write.
+/// None of a command's extents overwrites a newer write.
 #[test]
 fn extents_that_left_alone_are_given_up_together() {
     for cancels in [true, false] {

@@ -1,6 +1,6 @@
-//! Every field of every PDU that a host receives, with every kind of value that it must not have:
-//! the controller is told what the specification names, with the header that is at fault, and the
-//! request is done on the next connection. What is reserved is not looked at.
+//! Every field of every PDU that a host receives, with every kind of invalid value: the host sends
+//! the termination request that the specification requires, with the invalid header, and repeats
+//! the request on the next connection. Reserved fields are ignored.
 
 use crate::peer;
 use crate::peer::{Behaviour, Forge, NQN, Peer};
@@ -15,7 +15,7 @@ use testing::fields::{
 use wire::tcp::FatalErrorStatus as Fes;
 use wire::tcp::{PduType, Role, TermReq};
 
-/// Bytes of each request.
+/// Size of each request in bytes.
 const LENGTH: u32 = 16 * 1024;
 
 use Reaction::{Closes, Ignores, Tells};
@@ -30,12 +30,12 @@ fn forge(case: &Case, connection: usize) -> Forge {
     }
 }
 
-/// The common header of a PDU with these flags, bytes of header, and bytes in all.
+/// Cases of the common header of a PDU with these flags, header length and total length.
 fn common(pdu: PduType, flags: u8, hlen: u8, plen: u32) -> Vec<Case> {
     let lengths = [plen - 1, plen + 1, plen + 4];
     common_header(pdu, flags, hlen, &lengths, |other| match other {
         PduType::IcResp if pdu != PduType::IcResp => Some(Tells(SEQUENCE, 0)),
-        // Read as PDUs that a controller may send, these have fields of their own.
+        // PDU types that a controller may send have their own fields.
         PduType::CapsuleResp | PduType::C2hData | PduType::R2t | PduType::C2hTermReq => None,
         PduType::IcResp => None,
         _ => Some(Tells(FIELD, 0)),
@@ -84,7 +84,7 @@ fn c2h_data() -> Vec<Case> {
         case("DATAL beyond the command", edits, Tells(RANGE, 0));
     }
     case("DATAL of 4 GiB", vec![word(16, u32::MAX)], Tells(RANGE, 0));
-    // The flags say that it is over when half of it has come.
+    // The flags end the transfer when half of it has arrived.
     let short = LENGTH / 2;
     let edits = vec![word(16, short), word(4, 24 + short)];
     case("SUCCESS too early", edits, Tells(FIELD, 1));
@@ -128,7 +128,7 @@ fn ic_resp() -> Vec<Case> {
     let mut case = |what, edit, reaction| cases.push(Case::new(pdu, what, vec![edit], reaction));
     for code in [0x03, 0x05, 0x07, 0x09] {
         let reaction = if code == 0x03 {
-            // Read as a termination request, it has a header of the wrong length.
+            // As a termination request it has an invalid header length.
             Tells(FIELD, 2)
         } else {
             Tells(SEQUENCE, 0)
@@ -214,7 +214,7 @@ fn host(digests: bool) -> Host {
         .unwrap()
 }
 
-/// What the host said: never more than one thing, and of the header that was sent.
+/// Checks that the host sent at most one termination request, with the header that was sent.
 fn check(case: &Case, peer: &Peer) {
     let seen: Vec<_> = peer.seen.terminations.lock().unwrap().clone();
     let Tells(status, information) = case.reaction else {
@@ -286,8 +286,8 @@ fn every_field_of_a_termination_request() {
     play(&c2h_term_req());
 }
 
-/// The first PDU of the admin queue: without it there is no association, and whoever connects hears
-/// why.
+/// The first PDU of the admin queue: without it there is no association, and the connecting caller
+/// receives the error.
 #[test]
 fn every_field_of_the_answer_to_the_first_pdu() {
     let host = host(false);
@@ -309,8 +309,8 @@ fn every_field_of_the_answer_to_the_first_pdu() {
     }
 }
 
-/// A write that is acknowledged before the controller has its data, or has asked for it, is not
-/// done.
+/// A write that is acknowledged before the controller has all its data, or has requested it, is not
+/// successful.
 #[test]
 fn success_without_the_data_is_no_success() {
     let write = |offset, length| peer::Mischief::SuccessAfter { offset, length };
@@ -330,8 +330,8 @@ fn success_without_the_data_is_no_success() {
     }
 }
 
-/// Any bytes of any header, several at once: whatever a controller sends, the host goes on, on this
-/// connection or on the next, and the data is right.
+/// Arbitrary bytes in any header, several at once: whatever a controller sends, the host continues
+/// on this connection or the next, and the data is right.
 #[test]
 fn no_header_stops_the_host_or_changes_data() {
     let hosts = [host(false), host(true)];
@@ -343,8 +343,9 @@ fn no_header_stops_the_host_or_changes_data() {
         let pdu = kinds[random.below(3) as usize];
         let edits = 1 + random.below(3);
         let edits = (0..edits).map(|_| {
-            // The status of a completion, at the end, would be believed; and where data is said not
-            // to be the last, or R2TL to be less, the host would wait for the rest.
+            // The status of a completion, at the end, is excluded because the host must accept it.
+            // Fields that end a transfer early or reduce R2TL are excluded because the host would
+            // wait for the remainder.
             let mut at = random.below(22) as usize;
             if (pdu == PduType::C2hData && at == 1) || (pdu == PduType::R2t && at == 17) {
                 at = 0;

@@ -1,5 +1,5 @@
-//! A Flush does not succeed where what it promises may be lost: the target came back with an empty
-//! write cache.
+//! A Flush fails if writes that it covers may be lost: the target came back with an empty write
+//! cache.
 
 use crate::peer::{Behaviour, Mischief, NQN, Peer, connected};
 use crate::setup;
@@ -29,11 +29,10 @@ fn session(cache_life: u64) -> (Peer, Host, Namespace) {
     (peer, host, namespace)
 }
 
-/// In the order in which they are dropped.
+/// In drop order.
 type Owners = (Switchboard, Subsystem, Host);
 
-/// The same through a switchboard on these cores, in life 7, with what the namespace needs to be
-/// kept.
+/// The same through a switchboard on these cores, in life 7, with the owners of the namespace.
 fn switched_session(cores: Vec<CoreId>) -> (Peer, Owners, SwitchedNamespace) {
     let (peer, host, subsystem) = subsystem(7);
     let knobs = Knobs::switchyard();
@@ -42,7 +41,7 @@ fn switched_session(cores: Vec<CoreId>) -> (Peer, Owners, SwitchedNamespace) {
     (peer, (board, subsystem, host), device)
 }
 
-/// The target comes back in another life, or in the same one.
+/// Reconnects to the target with this life of its caches.
 fn comes_back(peer: &Peer, cache_life: u64) {
     peer.change(|behaviour| behaviour.cache_life = Some(cache_life));
     peer.cut_all();
@@ -63,8 +62,8 @@ fn the_first_flush_after_a_loss_fails_and_no_other() {
     namespace.flush().unwrap();
 }
 
-/// It was sent again on the next association, and its success there said nothing about what had
-/// been lost before.
+/// It is not repeated on the next association, whose success would prove nothing about earlier
+/// losses.
 #[test]
 fn a_flush_that_is_under_way_fails_as_well() {
     let (peer, _host, namespace) = session(7);
@@ -91,7 +90,7 @@ fn a_flush_succeeds_where_nothing_can_be_lost() {
     namespace.flush().unwrap();
 }
 
-/// A target that does not say which life it is may have lost its cache with the connection.
+/// A target that does not report the life of its caches may have lost them with the connection.
 #[test]
 fn a_target_that_does_not_say_is_not_believed() {
     let (peer, _host, namespace) = session(0);
@@ -102,8 +101,8 @@ fn a_target_that_does_not_say_is_not_believed() {
     namespace.flush().unwrap();
 }
 
-/// The answer to the first part came with the end of its connection, and only the second part was
-/// sent again.
+/// If the answer to the first part arrives with the end of the connection, all parts are sent
+/// again, not only the second.
 #[test]
 fn a_request_of_several_commands_begins_again_with_the_first() {
     let behaviour = Behaviour {
@@ -118,7 +117,7 @@ fn a_request_of_several_commands_begins_again_with_the_first() {
     let namespace = subsystem.namespace(1).unwrap();
     peer.fill(&[1; 16_384]);
     peer.change(|behaviour| {
-        // What it says is done is lost with its cache.
+        // The writes that it completes are lost with its cache.
         behaviour.mischief = Some(Mischief::DoneAndTerminate);
         behaviour.cache_life = Some(8);
     });
@@ -127,8 +126,8 @@ fn a_request_of_several_commands_begins_again_with_the_first() {
     assert!(peer.memory()[..16_384].iter().all(|&byte| byte == 0));
 }
 
-/// The answer of a Flush was taken after a loss that came later than it, and was believed to report
-/// that loss; a write whose answer was taken next was lost, and promised by the next Flush.
+/// A Flush whose answer is processed after a later loss must not count as reporting that loss:
+/// otherwise a write that is acknowledged next is lost, and the next Flush succeeds.
 #[test]
 fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
     let zeroes = Operation::WriteZeroes {
@@ -143,7 +142,7 @@ fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
         let request = late.request(operation, 0, blocks);
         assert!(matches!(late.submit(request), Submit::Queued));
     }
-    // It is sent, and answered, after both.
+    // It is sent and answered after both.
     other.read(0, 1).unwrap();
     comes_back(&peer, 8);
     let lost = Err(BlockError::CacheLost);
@@ -156,7 +155,7 @@ fn a_flush_of_a_switchboard_reports_no_loss_that_is_later_than_its_answer() {
     other.shut();
 }
 
-/// A thread that had moved to another core heard of it once more, by the lane there.
+/// The lane of the other core must not report the same loss to the thread again.
 #[test]
 fn a_thread_that_moves_to_another_core_of_a_switchboard_hears_of_a_loss_once() {
     let cores = allowed_cores().unwrap();
@@ -165,14 +164,14 @@ fn a_thread_that_moves_to_another_core_of_a_switchboard_hears_of_a_loss_once() {
         return;
     };
     let (peer, _owners, device) = switched_session(vec![first, second]);
-    // Of a thread of its own, which stays where it is put.
+    // On a separate thread, which keeps its affinity.
     let moves = move || {
         let mut bench = Bench::open(setup::driver(), &device).unwrap();
         let go_to = |bench: &mut Bench<_>, core: CoreId| {
             let mut only = CpuSet::new();
             only.set(core.0 as usize);
             sched_setaffinity(None, &only).unwrap();
-            // The second one goes by the lane there.
+            // The second one uses the lane of that core.
             bench.read(0, 1).unwrap();
             bench.read(0, 1).unwrap();
         };
@@ -189,7 +188,7 @@ fn a_thread_that_moves_to_another_core_of_a_switchboard_hears_of_a_loss_once() {
     std::thread::spawn(moves).join().unwrap();
 }
 
-/// The second one succeeded: it had been submitted when nothing was known of the loss.
+/// Including one that was submitted before the loss was known.
 #[test]
 fn each_flush_of_a_switchboard_that_was_under_way_with_the_first_after_a_loss_fails() {
     let cores = vec![allowed_cores().unwrap()[0]];
@@ -210,7 +209,7 @@ fn each_flush_of_a_switchboard_that_was_under_way_with_the_first_after_a_loss_fa
     other.shut();
 }
 
-/// Only the thread heard of it of which the Flush was the first that the channel carried.
+/// Not only the thread whose Flush was the first on the channel.
 #[test]
 fn each_thread_of_a_path_hears_of_a_loss_once() {
     for path in Path::ALL {
@@ -221,7 +220,7 @@ fn each_thread_of_a_path_hears_of_a_loss_once() {
         first.write(0, &[1; 512]).unwrap();
         second.write(1, &[2; 512]).unwrap();
         comes_back(&peer, 8);
-        // Where a submitter runs the queue, the Flush goes by the other thread's channel.
+        // If a submitter runs the queue, the Flush goes through the other thread's channel.
         let read = second.request(Operation::Read, 2, 1);
         assert!(matches!(second.submit(read), Submit::Queued));
         let flush = first.request(Operation::Flush, 0, 0);
@@ -245,7 +244,7 @@ fn each_thread_of_a_path_hears_of_a_loss_once() {
     }
 }
 
-/// A cache that a live target adds has lost nothing, and what it loses later is a loss.
+/// A cache that a live target adds has lost nothing; a later loss of it counts.
 #[test]
 fn a_life_that_changes_under_a_live_association_is_no_loss() {
     let (peer, _host, namespace) = session(7);
@@ -262,7 +261,8 @@ fn a_life_that_changes_under_a_live_association_is_no_loss() {
     assert!(is_lost(namespace.flush()));
 }
 
-/// What began after the loss took it for one of others, and the Flush that reported it for good.
+/// A loss counts as past only once a Flush has reported it. Otherwise requests that began after the
+/// loss would ignore the report.
 #[test]
 fn a_loss_is_one_of_the_past_when_a_flush_has_reported_it() {
     let (peer, _host, namespace) = session(7);
@@ -275,7 +275,8 @@ fn a_loss_is_one_of_the_past_when_a_flush_has_reported_it() {
     assert_eq!(device.cache_losses(), 1);
 }
 
-/// A client that another process served before may have written what this one knows nothing of.
+/// An earlier process served the same client and may have made writes that this process does not
+/// know.
 #[test]
 fn writes_that_another_process_made_are_lost_with_the_life_of_the_caches() {
     let (peer, _host, namespace) = session(7);
@@ -301,11 +302,11 @@ fn a_device_tells_the_life_of_the_targets_caches() {
         namespace.read(0, &mut [0; 512]).unwrap();
         assert_eq!(device.cache_life(), life);
     }
-    // Without a cache nothing is lost that could be told.
+    // Without a cache nothing can be lost.
     let (_peer, _host, subsystem) = connected(Behaviour::default());
     let device = subsystem.namespace(1).unwrap().device();
     assert_eq!(device.cache_life(), CacheLife::Machine);
-    // A target that is trusted has one life.
+    // A trusted target counts as having one life.
     let peer = Peer::start(
         1 << 20,
         Behaviour {
@@ -322,8 +323,8 @@ fn a_device_tells_the_life_of_the_targets_caches() {
     assert_eq!(device.cache_life(), CacheLife::Of(0));
 }
 
-/// The calls of both were repeated by the host's thread, with one channel for both, which reported
-/// the loss to the first.
+/// The host's thread repeats the calls of both, on one channel, which reports the loss only to the
+/// first.
 #[test]
 fn each_thread_hears_of_a_loss_that_took_its_queue_as_well() {
     let peer = Peer::start(
@@ -340,7 +341,7 @@ fn each_thread_hears_of_a_loss_that_took_its_queue_as_well() {
     let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
     let namespace = subsystem.namespace(1).unwrap();
     let (written, lost) = (Barrier::new(3), Barrier::new(3));
-    // The second begins when the first has been told.
+    // The second begins after the loss was reported to the first.
     let turn = Mutex::new(());
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..2)

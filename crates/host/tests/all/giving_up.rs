@@ -1,4 +1,4 @@
-//! Requests with a limit, and cancellation: what is told when, what becomes of memory, and of later
+//! Requests with a limit, and cancellation: the order of reports, the release of memory, and later
 //! writes to the same blocks.
 
 use crate::peer::{Behaviour, Peer, builder, connect};
@@ -16,7 +16,7 @@ const BLOCK: usize = peer::BLOCK;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Writes go in their capsules.
+/// In-capsule data for writes.
 fn in_capsule() -> Behaviour {
     Behaviour {
         in_capsule_bytes: 8192,
@@ -28,8 +28,8 @@ fn one(queue: &mut Queue) -> Completion {
     queue.wait(1).unwrap().next().unwrap()
 }
 
-/// Has a request given up while the controller keeps it, and returns its completion. With less time
-/// it may be given up before it is sent.
+/// Makes a request time out while the controller holds it, and returns its completion. With a
+/// shorter limit it could be given up before it is sent.
 fn late(queue: &mut Queue, peer: &Peer, submit: impl Fn(&mut Queue)) -> Completion {
     let mut span = SHORT;
     loop {
@@ -40,7 +40,7 @@ fn late(queue: &mut Queue, peer: &Peer, submit: impl Fn(&mut Queue)) -> Completi
         let done = one(queue);
         queue.set_timeout(None);
         peer.change(|behaviour| behaviour.hold = 0);
-        // Whatever was sent arrives before this.
+        // Earlier commands arrive before this one.
         queue.read(99, 1000 * BLOCK as u64, BLOCK).unwrap();
         assert_eq!(one(queue).tag, 99);
         if peer.seen.held.load(Ordering::SeqCst) > held {
@@ -50,8 +50,8 @@ fn late(queue: &mut Queue, peer: &Peer, submit: impl Fn(&mut Queue)) -> Completi
     }
 }
 
-/// Has a call by a handle with a limit time out while the controller keeps its command. With less
-/// time it may be given up before it is sent, or before it arrives.
+/// Makes a call through a handle with a limit time out while the controller holds its command. With
+/// a shorter limit it could be given up before it is sent or arrives.
 fn late_call(
     namespace: &Namespace,
     peer: &Peer,
@@ -63,7 +63,7 @@ fn late_call(
         peer.change(|behaviour| behaviour.hold = 1);
         is_error(call(&namespace.with_timeout(span)), BlockError::TimedOut);
         peer.change(|behaviour| behaviour.hold = 0);
-        // Whatever was sent arrives before this.
+        // Earlier commands arrive before this one.
         namespace.read(0, &mut [0; BLOCK]).unwrap();
         if peer.seen.held.load(Ordering::SeqCst) > held {
             return;
@@ -86,7 +86,7 @@ fn is_error(result: Result<(), RequestError>, expected: BlockError) {
     );
 }
 
-/// The answer came when the memory was somebody else's, and was written there.
+/// Late data must not be written to memory that has another owner by then.
 #[test]
 fn data_that_comes_too_late_goes_nowhere() {
     for (bytes, digests) in [(BLOCK, false), (BLOCK, true), (64 * 1024, false)] {
@@ -100,7 +100,7 @@ fn data_that_comes_too_late_goes_nowhere() {
         memory.copy_in(0, &vec![9; bytes]);
         until(&peer.seen.aborts, 1);
         assert_eq!(peer.release(), 1);
-        // The answer to this one comes behind the late one.
+        // Its answer comes after the late one.
         queue.read(2, 0, BLOCK).unwrap();
         let done = one(&mut queue);
         assert_eq!((done.tag, done.result), (2, Ok(())));
@@ -143,7 +143,7 @@ fn a_newer_write_waits_for_one_that_was_given_up() {
             assert_eq!(tags, [3, 4], "what does not overlap goes on");
         }
         assert_eq!(peer.seen.io_commands.load(Ordering::SeqCst), seen + 4);
-        // One that waits may be given up as well, and was not sent.
+        // A waiting request can be given up too, and is then never sent.
         queue.write(5, 0, &[5; BLOCK]).unwrap();
         assert!(queue.cancel(5));
         assert_eq!(one(&mut queue).result, Err(BlockError::Aborted));
@@ -159,12 +159,12 @@ fn a_newer_write_waits_for_one_that_was_given_up() {
     }
 }
 
-/// The answer lay in the socket of a queue that nothing waited on any more, and a newer write to
-/// the same block waited for it without end.
+/// The answer is in the socket of a queue on which no thread waits any more; a newer write to the
+/// same block must not wait for it forever.
 #[test]
 fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
     let peer = Peer::start(1 << 20, in_capsule());
-    // The older answer is taken, and the newest write sent, within this.
+    // The older answer is processed, and the newest write sent, within this time.
     let bound = Duration::from_secs(5);
     let namespace = connect(&peer, builder().command_timeout(bound));
     let (mut queue, mut other) = (namespace.queue(8).unwrap(), namespace.queue(8).unwrap());
@@ -185,8 +185,8 @@ fn a_newer_write_does_not_wait_for_ever_for_a_queue_that_is_left_alone() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// A peer, a queue with a write that was given up, and another one with a newer write, which waits
-/// for that at most as long as the command time-out `bound`.
+/// A peer, a queue with a given-up write, and a queue with a newer write, which waits for the first
+/// one at most as long as the command time-out `bound`.
 fn newer_write_waits(bound: Duration) -> (Peer, Queue, Queue) {
     let peer = Peer::start(1 << 20, in_capsule());
     let namespace = connect(&peer, builder().command_timeout(bound));
@@ -196,11 +196,11 @@ fn newer_write_waits(bound: Duration) -> (Peer, Queue, Queue) {
     (peer, queue, other)
 }
 
-/// The bound of that wait went on counting when the newer write was sent, and gave it up: the
-/// target could still do it after a newer write of another host.
+/// The bound of that wait ends when the newer write is sent. Otherwise the write would be given up
+/// while the target could still execute it after a newer write of another host.
 #[test]
 fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
-    // Half of it is the time that this machine may stall for, here and below.
+    // Half of it is the time for which this machine may stall, here and below.
     let bound = Duration::from_secs(10);
     let (peer, mut queue, mut other) = newer_write_waits(bound);
     let begun = Instant::now();
@@ -209,7 +209,7 @@ fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(peer.release(), 1);
-    // The newer write waits until the answer is taken.
+    // The newer write waits until the answer is processed.
     peer.change(|behaviour| behaviour.hold = 1);
     let held = peer.seen.held.load(Ordering::SeqCst);
     while peer.seen.held.load(Ordering::SeqCst) == held {
@@ -225,8 +225,8 @@ fn a_write_that_waited_and_was_sent_has_no_limit_any_more() {
     assert_eq!((done.tag, done.result), (2, Ok(())));
 }
 
-/// The bound of that wait went on counting when the wait was over but the newer write found no
-/// connection, and gave it up where one that had not waited was sent again.
+/// The bound also ends if the wait is over while the newer write finds no connection: it is then
+/// sent again like a write that had not waited.
 #[test]
 fn a_write_that_waited_and_cannot_be_sent_yet_has_no_limit_any_more() {
     let bound = Duration::from_secs(3);
@@ -234,7 +234,7 @@ fn a_write_that_waited_and_cannot_be_sent_yet_has_no_limit_any_more() {
     let begun = Instant::now();
     assert_eq!(other.wait(0).unwrap().count(), 0, "it waits");
     assert_eq!(peer.release(), 1);
-    // Its answer comes behind the late one.
+    // Its answer comes after the late one.
     queue.read(3, 0, BLOCK).unwrap();
     let done = one(&mut queue);
     assert_eq!((done.tag, done.result), (3, Ok(())));
@@ -252,7 +252,7 @@ fn a_write_that_waited_and_cannot_be_sent_yet_has_no_limit_any_more() {
     assert_eq!((done.tag, done.result), (2, Ok(())));
 }
 
-/// A queue that was closed forgot the write, which the target could still do after a newer one.
+/// Otherwise the target could still execute the write after a newer one.
 #[test]
 fn closing_a_queue_with_an_unanswered_write_ends_the_association() {
     let peer = Peer::start(1 << 20, in_capsule());
@@ -274,7 +274,7 @@ fn closing_a_queue_with_an_unanswered_write_ends_the_association() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 2);
 }
 
-/// Gives up a write of the first block that the target holds back, and takes its completion.
+/// Gives up a write of the first block that the target holds, and takes its completion.
 fn give_up_write(peer: &Peer, queue: &mut Queue) {
     peer.change(|behaviour| behaviour.hold = 1);
     queue.write(1, 0, &[1; BLOCK]).unwrap();
@@ -287,7 +287,7 @@ fn give_up_write(peer: &Peer, queue: &mut Queue) {
 
 #[test]
 fn what_the_controller_aborts_is_over() {
-    // Its data was not asked for yet.
+    // Its data has not been requested yet.
     let behaviour = Behaviour {
         aborts: true,
         ..Behaviour::default()
@@ -305,11 +305,11 @@ fn what_the_controller_aborts_is_over() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// The controller may ask for the data of a write at any time, so it is over with the connection.
+/// The controller may request the data of a write at any time, so it ends with the connection.
 #[test]
 fn a_write_of_which_the_data_is_still_wanted_ends_with_its_connection() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    // The peer answers what it does not keep within twice this.
+    // The peer answers commands that it does not hold within twice this time.
     let timeout = Duration::from_secs(2);
     let namespace = connect(&peer, builder().command_timeout(timeout));
     let mut queue = namespace.queue(8).unwrap();
@@ -317,7 +317,7 @@ fn a_write_of_which_the_data_is_still_wanted_ends_with_its_connection() {
     let write = |queue: &mut Queue| queue.write(1, 0, &[1; BLOCK]).unwrap();
     let done = late(&mut queue, &peer, write);
     assert_eq!((done.tag, done.result), (1, Err(BlockError::TimedOut)));
-    // The target may still do it.
+    // The target may still execute it.
     queue.write(2, 0, &[2; BLOCK]).unwrap();
     queue.write(3, BLOCK as u64, &[3; BLOCK]).unwrap();
     let mut results = [(); 2]
@@ -419,7 +419,7 @@ fn blocking_calls_and_futures_are_given_up() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// Many at once are more than the Aborts that a controller takes.
+/// More requests than the controller's limit of outstanding Aborts.
 #[test]
 fn many_are_given_up_at_once() {
     let peer = Peer::start(1 << 20, in_capsule());
@@ -456,8 +456,7 @@ fn many_are_given_up_at_once() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// A target of ours with a device that takes its time: it has no answer to give for what it
-/// executes.
+/// A Switchyard target with a slow device: it cannot answer commands that the device executes.
 #[test]
 fn a_slow_device_holds_nobody_up() {
     let span = base::Nanos::from_millis(300);
@@ -477,7 +476,7 @@ fn a_slow_device_holds_nobody_up() {
     let namespace = subsystem.namespace(2).unwrap();
     let mut queue = namespace.queue(8).unwrap();
     for bytes in [4096, 65_536] {
-        // With the machine's help it is done in time.
+        // If the machine is fast enough, it completes in time.
         let mut version = 0;
         let last = loop {
             version += 1;
@@ -551,7 +550,7 @@ fn a_call_that_is_interrupted_is_given_up_and_no_other_one() {
         });
         namespace.read(0, &mut [0; BLOCK]).unwrap_err()
     });
-    // The others may take longer than a call waits before it asks.
+    // Other calls may take longer than the interval at which a waiting call polls.
     INTERRUPTS.store(false, Ordering::SeqCst);
     let is_aborted = matches!(given_up, RequestError::Device(BlockError::Aborted));
     assert!(is_aborted, "{given_up}");

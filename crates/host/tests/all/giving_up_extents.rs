@@ -1,5 +1,5 @@
-//! Commands over extents with a limit, cancelled, or not answered: what is told when, what becomes
-//! of memory, and of later writes to the same blocks.
+//! Commands over extents with a limit, cancelled, or not answered: the order of reports, the
+//! release of memory, and later writes to the same blocks.
 
 use crate::extents::{Core, WRITE, start, takes};
 use crate::peer;
@@ -13,7 +13,7 @@ use wire::nvme::Status;
 
 const BLOCK: usize = peer::BLOCK;
 
-/// The same with writes of which it asks for the data.
+/// The same with writes whose data it requests by R2T.
 fn asks() -> Behaviour {
     Behaviour {
         in_capsule_bytes: 64,
@@ -22,7 +22,8 @@ fn asks() -> Behaviour {
 }
 
 impl Core {
-    /// Has a command given up while the controller keeps it. Returns the memory of its extents.
+    /// Makes a command be given up while the controller holds it. Returns the memory of its
+    /// extents.
     fn give_up(
         &mut self,
         peer: &Peer,
@@ -53,7 +54,7 @@ impl Core {
             };
             assert_eq!(result, Err(error));
             peer.change(|behaviour| behaviour.hold = 0);
-            // Whatever was sent arrives before this.
+            // Earlier commands arrive before this one.
             self.write(99, 1000, 0);
             assert_eq!(self.one(99), Ok(()));
             if held() > before {
@@ -76,7 +77,7 @@ fn extents_of_a_read_that_comes_too_late_go_nowhere() {
             data.copy_in(0, &[9; 2 * BLOCK]);
         }
         assert_eq!(peer.release(), 1);
-        // The answer to this one comes behind the late one.
+        // Its answer comes after the late one.
         core.submit(2, Operation::Read, 0);
         let (result, found) = core.ended(2);
         assert_eq!(result, Ok(()));
@@ -98,12 +99,12 @@ fn a_newer_write_waits_for_extents_that_were_given_up() {
         for core in [&mut core, &mut other] {
             core.write(2, 4, 2);
             core.submit(3, WRITE, 3);
-            // Between the extents.
+            // In the gap between the extents.
             core.write(4, 2, 4);
             assert_eq!(core.one(4), Ok(()));
         }
         assert_eq!(peer.seen.io_commands.load(Ordering::SeqCst), seen + 2);
-        // One that waits may be given up as well, and was not sent.
+        // A waiting command can be given up too, and is then never sent.
         core.submit(5, WRITE, 5);
         assert!(core.cancel(5));
         assert_eq!(core.ended(5).0, Err(BlockError::Aborted));
@@ -119,11 +120,11 @@ fn a_newer_write_waits_for_extents_that_were_given_up() {
     }
 }
 
-/// A newer command over extents waited without end where the queue that gave an older write up was
-/// left alone; a request did not.
+/// A newer command over extents must not wait forever if no thread runs the queue that gave an
+/// older write up, as for a request.
 #[test]
 fn newer_extents_do_not_wait_for_ever_for_a_queue_that_is_left_alone() {
-    // The older answer is taken, and the newest command sent, within this.
+    // The older answer is processed, and the newest command sent, within this time.
     let bound = Duration::from_secs(5);
     let (peer, _host, remote) = start(takes(8), builder().command_timeout(bound));
     let (mut core, mut other) = (Core::open(&remote), Core::open(&remote));
@@ -163,7 +164,7 @@ fn extents_that_the_controller_aborts_are_over() {
     }
 }
 
-/// The controller may ask for their data at any time, so they are over with the connection.
+/// The controller may request their data at any time, so they end with the connection.
 #[test]
 fn extents_of_which_the_data_is_still_wanted_end_with_their_connection() {
     let bound = Duration::from_millis(200);
@@ -211,7 +212,7 @@ fn extents_that_were_not_sent_are_not_sent_any_more() {
     assert_eq!(peer.seen.writes.load(Ordering::SeqCst), writes);
 }
 
-/// The controller counts a command until it has answered it, whatever became of it here.
+/// The controller counts a command until it has answered it, even if it was given up here.
 #[test]
 fn extents_that_were_given_up_count_among_those_in_flight() {
     let (peer, _host, remote) = start(takes(1), builder());
@@ -222,14 +223,14 @@ fn extents_that_were_given_up_count_among_those_in_flight() {
     let refused = core.channel.submit_extents(command, &mut cx);
     assert!(matches!(refused, SubmitExtents::Busy(_)), "{refused:?}");
     assert_eq!(peer.release(), 1);
-    // The answer to this one comes behind the late one.
+    // Its answer comes after the late one.
     core.write(3, 0, 3);
     assert_eq!(core.one(3), Ok(()));
     core.submit(4, Operation::Read, 0);
     assert_eq!(core.ended(4).0, Ok(()));
 }
 
-/// The command time-out holds for them, too.
+/// The command time-out applies to them too.
 #[test]
 fn extents_that_are_not_answered_are_aborted() {
     let behaviour = Behaviour {
@@ -245,7 +246,7 @@ fn extents_that_are_not_answered_are_aborted() {
     assert_eq!(peer.seen.aborts.load(Ordering::SeqCst), 1);
 }
 
-/// The loss time-out holds for them, too.
+/// The loss time-out applies to them too.
 #[test]
 fn extents_end_with_a_target_that_does_not_come_back() {
     let patience = Some(Duration::from_millis(500));

@@ -1,5 +1,5 @@
-//! The Rust of the page for programmers (docs/guide/program.md): compiled, run, and shown as it is
-//! here.
+//! The Rust code of the page for programmers (docs/guide/program.md): compiled, run, and compared
+//! with the page.
 
 use crate::setup;
 use crate::setup::{block_on, start};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// The part of the page for many threads is an example, which has a test of its own.
+/// This part of the page is an example with a test of its own.
 const ELSEWHERE: &str = "fn small_reads";
 
 fn blocking_calls(address: &str) -> Outcome {
@@ -103,7 +103,7 @@ fn what_the_page_shows_runs() {
     a_queue(&disk).unwrap();
     block_on(futures(&subsystem)).unwrap();
     let mut queue = disk.queue(8).unwrap();
-    // A machine may need longer for it.
+    // The machine may be too slow for it.
     if let Err(error) = a_hurried_call(&disk) {
         assert!(error.to_string().contains("time"), "{error}");
     }
@@ -123,7 +123,7 @@ fn the_page_has_every_counter() {
     }
 }
 
-/// The code's words without its layout.
+/// Returns the words of the code without its layout.
 fn words(code: &str) -> String {
     code.split_whitespace().collect()
 }
@@ -131,7 +131,7 @@ fn words(code: &str) -> String {
 #[test]
 fn the_page_shows_what_runs() {
     let page = include_str!("../../../../docs/guide/program.md");
-    // An address for readers.
+    // The page has an address for readers.
     let page = page.replace("\"127.0.0.1:4420\"", "address");
     let here = words(include_str!("page.rs"));
     let blocks: Vec<&str> = page
@@ -142,7 +142,7 @@ fn the_page_shows_what_runs() {
         .collect();
     assert_eq!(blocks.len(), 5);
     for block in blocks {
-        // A line each: what stands between two of them here looks at what they brought.
+        // Compares line by line: between two lines, the code here checks the results.
         for line in block.lines() {
             let (code, _) = line.split_once("//").unwrap_or((line, ""));
             assert!(here.contains(&words(code)), "not in this file: {line}");

@@ -1,5 +1,5 @@
-//! Blocking calls by the threads that make them, over each I/O path: what they transfer, what
-//! becomes of them when connections or namespaces go, and threads that get no queue.
+//! Blocking calls executed by the calling threads over each I/O path: their transfers, lost
+//! connections, dropped namespaces, and threads that get no queue.
 
 use crate::peer::{Behaviour, Mischief, NQN, Peer, builder, connect};
 use crate::setup;
@@ -23,14 +23,14 @@ use testing::pattern;
 
 const MIB: usize = 1 << 20;
 
-/// A test that waits for longer hangs.
+/// Time after which a waiting test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn open(peer: &Peer, path: Path) -> Namespace {
     connect(peer, builder().path(path))
 }
 
-/// Writes, reads and the rest, in an area of 4 MiB of the thread's own.
+/// Writes, reads and all other operations in an area of 4 MiB for each thread.
 fn use_area(namespace: &Namespace, area: usize) {
     let start = (area * 4 * MIB) as u64;
     for length in [512, 4096, 65536, 3 * MIB] {
@@ -109,7 +109,7 @@ fn calls_wait_for_a_connection_that_was_lost() {
     }
 }
 
-/// The threads' channels neither keep the host from ending nor outlive their namespace for long.
+/// The threads' channels neither keep the host alive nor outlive their namespace for long.
 #[test]
 fn everything_ends_while_threads_have_channels() {
     let peer = Peer::start(16 * MIB, Behaviour::default());
@@ -123,7 +123,7 @@ fn everything_ends_while_threads_have_channels() {
             drop(theirs);
             used.wait();
             gone.wait();
-            // Its old channel is closed by the way.
+            // This also closes its old channel.
             open(peer, Path::Sync).read(0, &mut [0; 512]).unwrap();
         });
         used.wait();
@@ -135,12 +135,12 @@ fn everything_ends_while_threads_have_channels() {
     });
 }
 
-/// Waits until so many connections of this process to the peer are left.
+/// Waits until `expected` connections of this process to the peer are left.
 fn wait_for_connections(peer: &Peer, expected: usize) {
     let SocketAddr::V4(address) = peer.address else {
         panic!("the peer has an address of IPv4");
     };
-    // The remote address, in the kernel's form, and the state: 01 is ESTABLISHED.
+    // The remote address in the kernel's format, and the state: 01 is ESTABLISHED.
     let ip = address.ip().to_bits().to_be();
     let connection = format!(" {ip:08X}:{:04X} 01 ", address.port());
     let begun = Instant::now();
@@ -155,8 +155,8 @@ fn wait_for_connections(peer: &Peer, expected: usize) {
     }
 }
 
-/// The connections of this thread and of the host's thread end with the namespace, that of another
-/// thread with the next call that it makes, whatever the namespace.
+/// The connections of this thread and of the host's thread end with the namespace; that of another
+/// thread ends with its next call to any namespace.
 #[test]
 fn channels_of_a_namespace_that_was_dropped_are_closed() {
     let behaviour = Behaviour {
@@ -178,7 +178,7 @@ fn channels_of_a_namespace_that_was_dropped_are_closed() {
             used.send(()).unwrap();
             is_gone.recv().unwrap_err();
             other.read(0, &mut [0; 512]).unwrap();
-            // That of the admin queue, of the host's thread and of this one.
+            // Connections of the admin queue, of the host's thread and of this one.
             wait_for_connections(peer, 3);
         });
         all_used.recv().unwrap();
@@ -205,7 +205,7 @@ fn a_call_after_the_disconnect_fails() {
     read.unwrap_err();
 }
 
-/// The first thread has the one queue that is left, and the others its host's.
+/// The first thread gets the only free queue; the remaining threads use the host's thread.
 #[test]
 fn threads_without_a_queue_of_their_own_call_through_the_host() {
     let behaviour = Behaviour {
@@ -220,16 +220,16 @@ fn threads_without_a_queue_of_their_own_call_through_the_host() {
             let (namespace, used) = (&namespace, &used);
             scope.spawn(move || {
                 use_area(namespace, area);
-                // None ends, and gives its queue back, before all have called.
+                // No thread ends and releases its queue before all have called.
                 used.wait();
             });
         }
     });
-    // Those of the admin queue, of the host's thread and of one other thread.
+    // Connections of the admin queue, of the host's thread and of one other thread.
     assert_eq!(peer.seen.connections.load(Ordering::SeqCst), 3);
 }
 
-/// A queue that is not granted again is not missed: the thread calls through the host.
+/// If a queue is not granted again, the thread calls through the host.
 #[test]
 fn a_thread_that_loses_its_queue_calls_through_the_host() {
     let behaviour = Behaviour {
@@ -247,7 +247,7 @@ fn a_thread_that_loses_its_queue_calls_through_the_host() {
     assert_eq!(peer.memory()[..512], [4; 512]);
 }
 
-/// A call that was under way then failed.
+/// This includes a call that was in flight.
 #[test]
 fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
     for path in [Path::Sync, Path::Stm] {
@@ -270,8 +270,8 @@ fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
                 std::thread::yield_now();
             }
             peer.cut_all();
-            // The write that was lost holds nobody up, and is not sent again before its fence
-            // falls.
+            // The lost write delays no other call, and is not sent again before its fence is
+            // lowered.
             std::thread::scope(|scope| {
                 let others = scope.spawn(|| namespace.write(512, &[3; 512]));
                 others.join().unwrap().unwrap();
@@ -284,8 +284,8 @@ fn a_call_whose_queue_is_not_granted_again_goes_on_through_the_host() {
     }
 }
 
-/// Its thread sent the other's request when its own was answered, and returned: the answer came by
-/// a connection that no thread looked at.
+/// Otherwise a thread could send another thread's request when its own is answered, and return: the
+/// answer would arrive on a connection that no thread runs.
 #[test]
 fn a_thread_that_returns_leaves_no_request_of_another_one_behind() {
     for path in Path::ALL {
@@ -302,7 +302,7 @@ fn a_thread_that_returns_leaves_no_request_of_another_one_behind() {
                 opened.wait();
                 opened.wait();
                 let _ = first.send(namespace.read(0, &mut [0; 512]));
-                // It calls no more, and lives until the other one has returned.
+                // It calls no more, and lives until the other thread has returned.
                 returned.wait();
             });
             scope.spawn(move || {
@@ -319,7 +319,7 @@ fn a_thread_that_returns_leaves_no_request_of_another_one_behind() {
             peer.change(|behaviour| behaviour.hold = 2);
             opened.wait();
             begun.recv().unwrap();
-            // Most likely its request is in the queue then.
+            // Its request is most likely in the queue by then.
             std::thread::sleep(Duration::from_millis(20));
             let end = Instant::now() + PATIENCE;
             let mut returns = Vec::new();
@@ -335,7 +335,7 @@ fn a_thread_that_returns_leaves_no_request_of_another_one_behind() {
     }
 }
 
-/// A host, and a device that threads share by `stm`.
+/// A host, and a device that threads share through `stm`.
 fn share(peer: &Peer) -> (Namespace, PathDevice) {
     let namespace = open(peer, Path::Sync);
     let device = namespace.device_by(Path::Stm).unwrap();
@@ -350,7 +350,7 @@ fn write(bench: &mut Bench<UringDriver>, lba: u64, fill: u8) -> u64 {
     tag
 }
 
-/// Turns both channels until `done`.
+/// Runs turns of both channels until `done`.
 fn turn_both(benches: &mut [Bench<UringDriver>; 2], mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
@@ -361,7 +361,7 @@ fn turn_both(benches: &mut [Bench<UringDriver>; 2], mut done: impl FnMut() -> bo
     }
 }
 
-/// It answered for all threads.
+/// It must not answer the requests of all threads.
 #[test]
 fn a_thread_that_gets_no_queue_again_does_not_fail_the_others() {
     let behaviour = Behaviour {
@@ -399,7 +399,7 @@ fn a_thread_that_gets_no_queue_again_does_not_fail_the_others() {
     }
 }
 
-/// Another thread sent it at once, while the old one could still be done: it failed.
+/// Another thread must not send it while the old command may still be executed.
 #[test]
 fn a_write_that_is_lost_with_the_queue_of_a_thread_waits_and_is_sent_by_another() {
     let behaviour = Behaviour {
@@ -409,14 +409,14 @@ fn a_write_that_is_lost_with_the_queue_of_a_thread_waits_and_is_sent_by_another(
     };
     let peer = Peer::start(MIB, behaviour);
     let namespace = open(&peer, Path::Sync);
-    // As an attachment makes it.
+    // As an attachment does.
     let below = namespace.device().with_queues(1, 8).below_path();
     let device = PathDevice::start(Arc::new(below), Path::Stm, PathRules::default());
     let device = device.unwrap().with_requests(8, 4096);
     let open = || Bench::open(setup::driver(), &device).unwrap();
     let mut benches = [open(), open()];
     peer.change(|behaviour| behaviour.swallow = 2);
-    // The second one has the last queue, and takes both.
+    // The second one has the last queue, and takes both requests.
     write(&mut benches[1], 1, 7);
     write(&mut benches[0], 2, 8);
     benches[1].turn(Nanos::ZERO);
@@ -446,7 +446,8 @@ fn a_write_that_is_lost_with_the_queue_of_a_thread_waits_and_is_sent_by_another(
     }
 }
 
-/// The blocks of a write that its runner left behind were open: it could undo a newer one.
+/// The blocks of a write that its runner left outstanding must be closed, because it could
+/// overwrite a newer write.
 #[test]
 fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
     for is_lost in [false, true] {
@@ -461,7 +462,7 @@ fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
         peer.change(|behaviour| behaviour.swallow = 2);
         write(&mut benches[1], 1, 7);
         let left = write(&mut benches[0], 2, 8);
-        // It was elected, and takes both.
+        // It was elected, and takes both requests.
         benches[1].turn(Nanos::ZERO);
         let seen = || peer.seen.io_commands.load(Ordering::SeqCst);
         turn_both(&mut benches, || seen() == 2);
@@ -485,7 +486,7 @@ fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
     }
 }
 
-/// They took all places of the host's thread.
+/// Their calls must not fill the host's thread.
 #[test]
 fn targets_that_do_not_answer_hold_up_no_other_one() {
     let host = builder().path(Path::Sync).build().unwrap();
@@ -505,7 +506,7 @@ fn targets_that_do_not_answer_hold_up_no_other_one() {
         }
     }
     let (done, results) = channel();
-    // The host's thread carries it out, as what can be cancelled.
+    // The host's thread executes the call, because it can be cancelled.
     let (other, _canceller) = namespaces[2].namespace().cancellable();
     std::thread::spawn(move || {
         let _ = done.send(other.read(0, &mut [0; 512]));
@@ -513,7 +514,7 @@ fn targets_that_do_not_answer_hold_up_no_other_one() {
     results.recv_timeout(PATIENCE).unwrap().unwrap();
 }
 
-/// The driver went on to send from, and receive into, memory that was used again.
+/// The driver must not send from, or receive into, memory that is reused.
 #[test]
 fn a_channel_that_is_abandoned_leaves_no_connection() {
     let behaviour = Behaviour {

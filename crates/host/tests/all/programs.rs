@@ -1,4 +1,4 @@
-//! The interfaces for programs: vectors, a queue in an event loop of the program's, futures.
+//! The interfaces for programs: vectored calls, a queue in the program's event loop, futures.
 
 use crate::peer::{Behaviour, NQN, Peer};
 use crate::setup::{block_on, connect, start};
@@ -15,7 +15,7 @@ fn vectors_are_read_and_written_whatever_their_parts() {
     let running = start(1);
     let (_host, subsystem) = connect(&running);
     let disk = subsystem.namespace(1).unwrap();
-    // More than one request, in parts that end anywhere.
+    // More than one request, in parts with arbitrary boundaries.
     let length = 3 << 20;
     let data: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
     let parts: Vec<_> = data.chunks(777_777).map(IoSlice::new).collect();
@@ -49,7 +49,7 @@ fn a_queue_refuses_ranges_that_cannot_be() {
     assert_eq!(queue.outstanding(), 0);
 }
 
-/// Polls the descriptor of a queue until it is readable, or for so long.
+/// Polls the descriptor of a queue until it is readable, or until `timeout`.
 fn readable(queue: &mut host::Queue, timeout: Duration) -> bool {
     let timeout = timeout.try_into().unwrap();
     let fd = queue.readiness().unwrap();
@@ -57,7 +57,7 @@ fn readable(queue: &mut host::Queue, timeout: Duration) -> bool {
     poll(&mut fds, Some(&timeout)).unwrap() > 0
 }
 
-/// Longer than anything takes that works.
+/// Longer than any successful wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -98,11 +98,11 @@ fn the_descriptor_tells_of_completions_that_were_left_and_is_silent_without_any(
     }
     for _ in 0..4 {
         assert_eq!(queue.wait(1).unwrap().take(1).count(), 1);
-        // The loop of a program may have forgotten to take the rest.
+        // A program's loop may not have taken the remaining completions.
         let left = queue.outstanding() > 0;
         assert!(!left || readable(&mut queue, PATIENCE));
     }
-    // What is left of it may be told in vain, but not for ever.
+    // The remaining wake-ups may be spurious, but must end.
     while readable(&mut queue, Duration::ZERO) {
         assert_eq!(queue.wait(0).unwrap().count(), 0);
     }
@@ -121,7 +121,7 @@ fn a_wait_ends_in_time() {
     assert_eq!(queue.outstanding(), 1);
 }
 
-/// A lost connection is made again by the queue, which has to be told the time for that.
+/// The queue reconnects by itself, if the program runs it at its deadlines.
 #[test]
 fn the_descriptor_brings_a_queue_through_a_lost_connection() {
     let peer = Peer::start(1 << 20, Behaviour::default());
@@ -173,7 +173,7 @@ fn futures_carry_requests_of_any_length() {
     });
 }
 
-/// A service drops futures when its clients go away.
+/// A service drops futures when its clients disconnect.
 #[test]
 fn a_dropped_future_leaves_its_memory_to_the_host_and_the_next_is_answered() {
     let running = start(1);

@@ -1,4 +1,5 @@
-//! Controllers that grant few I/O queues: who gets none is told so, and nobody else notices.
+//! Controllers that grant few I/O queues: the caller without one receives an error, and no other
+//! caller is affected.
 
 use crate::peer::{Behaviour, Peer, connected};
 use crate::setup;
@@ -23,8 +24,7 @@ fn connect() -> (Peer, Host, Subsystem) {
     connected(behaviour)
 }
 
-/// Two connections were wanted, and the third channel took the association of all three with it,
-/// again and again: nobody got an answer.
+/// The refusal of a third channel must not reset the association of the first two.
 #[test]
 fn a_channel_that_gets_no_queue_is_refused_and_the_others_go_on() {
     let (peer, _host, subsystem) = connect();
@@ -59,7 +59,7 @@ fn a_channel_that_gets_no_queue_is_refused_and_the_others_go_on() {
     assert_eq!(peer.memory()[..512], [3; 512]);
 }
 
-/// The refusal took the association of all channels with it, again and again.
+/// The refusal must not reset the association of all channels.
 #[test]
 fn a_queue_that_is_granted_and_then_refused_costs_nobody_else_anything() {
     let behaviour = Behaviour {
@@ -91,7 +91,7 @@ fn a_queue_that_is_granted_and_then_refused_costs_nobody_else_anything() {
     }
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 
-    // It has room for one more.
+    // It has room for one more queue.
     peer.change(|behaviour| behaviour.queues_refused = None);
     let until = Instant::now() + Duration::from_secs(60);
     while peer.seen.live_queues.load(Ordering::SeqCst) < 3 {
@@ -120,8 +120,8 @@ fn a_namespace_whose_first_queue_is_refused_is_not_opened() {
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// A channel was closed and another one opened, and the target had not seen that yet: it took the
-/// association of all channels with it.
+/// A channel was closed and another opened before the target noticed: the refusal must not reset
+/// the association of all channels.
 #[test]
 fn a_queue_that_the_controller_has_still_is_asked_for_again_and_the_others_go_on() {
     let (peer, _host, subsystem) = connect();
@@ -144,7 +144,7 @@ fn a_queue_that_the_controller_has_still_is_asked_for_again_and_the_others_go_on
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// The first free identifiers are in use, and another one is not.
+/// The first free identifiers are in use at the controller; another one is not.
 #[test]
 fn another_queue_is_asked_for_where_the_controller_has_one_still() {
     let behaviour = Behaviour {
@@ -190,7 +190,7 @@ fn a_channel_whose_queue_is_not_granted_again_fails_and_the_others_go_on() {
     assert_eq!(peer.memory()[..1024], [3; 1024]);
 }
 
-/// It was due at once for as long as the lanes were full.
+/// It must not be due at once while the lanes are full.
 #[test]
 fn a_channel_sleeps_while_lost_requests_find_no_room() {
     let zeroes = Operation::WriteZeroes {

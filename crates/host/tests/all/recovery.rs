@@ -1,4 +1,5 @@
-//! Lost connections: whatever was under way is done on the next one, wherever the last one broke.
+//! Lost connections: requests in flight complete on the next connection, wherever the previous one
+//! broke.
 
 use crate::peer;
 use crate::peer::{Behaviour, NQN, Peer, builder, connect};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A short session on an I/O queue. The first connection is the admin queue, the second is cut.
+/// A short session on an I/O queue. The first connection is the admin queue; the second is cut.
 fn session(host: &Host, behaviour: Behaviour) -> (usize, usize) {
     let peer = Peer::start(64 * 1024, behaviour);
     let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
@@ -50,12 +51,12 @@ fn an_io_connection_may_break_at_any_byte() {
 
 #[test]
 fn an_admin_connection_may_break_while_it_is_made_anew() {
-    // ICResp, some small answers, and five pages of identify data.
+    // ICResp, some small answers, and five pages of Identify data.
     for limit in (0..21_000).step_by(487) {
         let peer = Peer::start(64 * 1024, Behaviour::default());
         let namespace = connect(&peer, builder());
         namespace.write(0, &[3; 512]).unwrap();
-        // Connections 0 and 1 are there; 2 is the next admin queue.
+        // Connections 0 and 1 exist; 2 is the next admin queue.
         peer.change(|behaviour| behaviour.cut = Some((2, limit)));
         peer.cut_all();
         let mut back = [0; 512];
@@ -92,7 +93,7 @@ fn writes_survive_a_target_that_loses_every_connection_again_and_again() {
 
 #[test]
 fn a_swallowed_command_is_aborted_then_sent_again_on_a_new_connection() {
-    // The command that is sent again is answered within twice this.
+    // The resent command is answered within twice this time.
     let timeout = Duration::from_secs(2);
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder().command_timeout(timeout));
@@ -103,17 +104,17 @@ fn a_swallowed_command_is_aborted_then_sent_again_on_a_new_connection() {
     assert!(peer.seen.aborts.load(Ordering::SeqCst) >= 1);
 }
 
-/// Its commands timed out as soon as it looked again, before it had looked at their answers.
+/// Commands must not time out when the thread runs again, before it has processed their answers.
 #[test]
 fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybody_else() {
-    // Each answer that is waited for comes within this.
+    // Each awaited answer arrives within this time.
     let timeout = Duration::from_secs(2);
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder().command_timeout(timeout));
     let mut queue = namespace.queue(4).unwrap();
     queue.read(1, 0, 512).unwrap();
     assert_eq!(queue.wait(1).unwrap().count(), 1);
-    // The controller asks for the data first.
+    // The controller requests the data first.
     queue.write(2, 0, &[1; 4096]).unwrap();
     queue.kick();
     std::thread::sleep(timeout * 9 / 8);
@@ -125,7 +126,7 @@ fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybod
     assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
 }
 
-/// They had the same seed, and came back in the same milliseconds.
+/// Different seeds, so they do not reconnect in the same milliseconds.
 #[test]
 fn each_controller_of_a_host_has_reconnect_delays_of_its_own() {
     let peer = Peer::start(1 << 20, Behaviour::default());
@@ -138,7 +139,7 @@ fn each_controller_of_a_host_has_reconnect_delays_of_its_own() {
     assert_ne!(seeds[0], seeds[1]);
 }
 
-/// Each look put the time-out off by nearly the whole time since the one before.
+/// A rare check must not extend the time-out by nearly the whole time since the previous one.
 #[test]
 fn a_command_times_out_also_where_its_thread_looks_seldom() {
     let timeout = Duration::from_secs(2);
@@ -151,7 +152,7 @@ fn a_command_times_out_also_where_its_thread_looks_seldom() {
     queue.read(2, 0, 512).unwrap();
     queue.kick();
     for _ in 0..4 {
-        // How long nobody looks.
+        // Time for which the queue is not run.
         std::thread::sleep(timeout);
         assert_eq!(queue.wait(0).unwrap().count(), 0);
     }
@@ -162,11 +163,10 @@ fn a_command_times_out_also_where_its_thread_looks_seldom() {
     }
 }
 
-/// The controller found no buffer for Identify, and lost each association for that.
+/// Otherwise the controller would find no buffer for Identify, and lose each association.
 #[test]
 fn requests_that_hold_every_buffer_do_not_keep_their_host_from_connecting_again() {
-    // The host's thread has 672 buffers, and each namespace of it carries out 128 requests at a
-    // time.
+    // The host's thread has 672 buffers, and executes 128 requests of each namespace at a time.
     let behaviour = Behaviour {
         hold: 6 * 128,
         ..Behaviour::default()
@@ -275,11 +275,11 @@ fn a_target_that_comes_back_after_the_loss_timeout_is_used_again_where_that_is_w
     }
 }
 
-/// Its admin queue works all the time.
+/// The admin queue works all the time.
 #[test]
 fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     let peer = Peer::start(1 << 20, Behaviour::default());
-    // A reconnect of the admin queue takes less.
+    // A reconnect of the admin queue takes less time.
     let patience = Some(Duration::from_secs(5));
     let delays = [20, 100].map(Duration::from_millis);
     let builder = builder().reconnect_delay(delays[0], delays[1]);
@@ -293,7 +293,7 @@ fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     let reason = association.last_error().unwrap().to_string();
     assert!(reason.contains("Connect"), "{reason}");
 
-    // It is asked again on the next association.
+    // It requests a queue again on the next association.
     peer.change(|behaviour| behaviour.refuse_io_connect = None);
     peer.cut_all();
     let by = Instant::now() + Duration::from_secs(60);
@@ -303,7 +303,7 @@ fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     }
 }
 
-/// Its association stayed live, and requests failed all the same until that was lost.
+/// The association stays live, so requests must not fail until it is lost.
 #[test]
 fn io_queues_that_were_refused_are_asked_for_again_where_that_is_wanted() {
     let peer = Peer::start(1 << 20, Behaviour::default());
@@ -314,7 +314,7 @@ fn io_queues_that_were_refused_are_asked_for_again_where_that_is_wanted() {
     peer.change(|behaviour| behaviour.refuse_io_connect = refuse);
     peer.cut_all();
     let by = Instant::now() + Duration::from_secs(60);
-    // It is live for good when requests fail and no attempt loses it any more.
+    // It stays live once requests fail and no attempt loses it any more.
     let mut seen = association.generation();
     let mut since = Instant::now();
     while since.elapsed() < Duration::from_secs(2) {
@@ -335,7 +335,7 @@ fn io_queues_that_were_refused_are_asked_for_again_where_that_is_wanted() {
     assert_eq!(association.generation(), seen);
 }
 
-/// Its queues were asked for with their old size, which it refused.
+/// Its queues must not be requested with their old size, which the controller refuses.
 #[test]
 fn a_target_that_comes_back_with_shorter_queues_gets_as_many_commands_as_they_hold() {
     const SHORT: usize = 7;
@@ -399,7 +399,7 @@ fn a_closed_subsystem_fails_requests_instead_of_hanging() {
     let namespace = subsystem.namespace(1).unwrap();
     namespace.write(0, &[0; 512]).unwrap();
     subsystem.disconnect();
-    // Requests may still slip through before the thread hears of it.
+    // Requests may still succeed before the thread learns of it.
     while namespace.write(0, &[0; 512]).is_ok() {}
     assert!(namespace.read(0, &mut [0; 512]).is_err());
 }
@@ -423,7 +423,7 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
         ..Behaviour::default()
     };
     let peer = Peer::start(1 << 20, behaviour);
-    // The memory is looked at before this is over.
+    // The memory is checked before this time is over.
     let keep_alive = Duration::from_secs(4);
     let namespace = connect(&peer, builder().keep_alive(keep_alive));
     namespace.write(0, &[1; 512]).unwrap();
@@ -433,7 +433,7 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
         while peer.seen.associations.load(Ordering::SeqCst) < 2 {
             std::thread::yield_now();
         }
-        // Other writes and reads go on; one that overlaps waits for the lost one.
+        // Other writes and reads continue; an overlapping write waits for the lost one.
         namespace.write(512, &[3; 512]).unwrap();
         assert_eq!(
             peer.memory()[..512],
@@ -446,7 +446,7 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
     assert_eq!(peer.memory()[..512], [4; 512], "the newer write came last");
 }
 
-/// A queue with one write that was answered, and one of the same block that the peer swallowed.
+/// A queue with one answered write, and one write of the same block that the peer dropped.
 fn after_a_lost_write(peer: &Peer, namespace: &Namespace) -> Queue {
     let mut queue = namespace.queue(4).unwrap();
     queue.write(1, 0, &[1; 512]).unwrap();
@@ -466,9 +466,9 @@ fn swallowed(peer: &Peer) {
     }
 }
 
-/// The first write is swallowed and its connections are cut; its channel is closed, so that it is
-/// reported as aborted, before or after there is a new association. What becomes of a newer write
-/// of the same block on another channel.
+/// The first write is dropped and its connections are cut. Its channel is closed, so the write is
+/// reported as aborted, before or after there is a new association. Then another channel writes the
+/// same block.
 fn write_after_an_aborted_one(keep_alive: Duration, close_first: bool) -> (Peer, Namespace) {
     let behaviour = Behaviour {
         fences: false,
@@ -496,8 +496,8 @@ fn write_after_an_aborted_one(keep_alive: Duration, close_first: bool) -> (Peer,
     (peer, namespace)
 }
 
-/// All fences were lowered with the next association: the newer write was acknowledged although the
-/// one that was given up could still have undone it.
+/// The next association must not lower all fences: a newer write would be acknowledged while the
+/// given-up one could still overwrite it.
 #[test]
 fn blocks_of_a_write_that_was_given_up_stay_closed_where_controllers_end_only_by_themselves() {
     for close_first in [true, false] {
@@ -531,15 +531,15 @@ fn they_are_open_again_when_the_lost_controller_must_have_ended() {
     assert_eq!(peer.memory()[..512], [3; 512]);
 }
 
-/// The time after which a lost write may be sent again counts from when its connection was closed;
-/// what an orderly close left in the socket's buffer arrived after that.
+/// The time after which a lost write may be sent again counts from the close of its connection; an
+/// orderly close would leave data in the socket's buffer that arrives later.
 #[test]
 fn a_connection_with_commands_that_are_given_up_is_reset() {
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder());
     namespace.write(512, &[1; 512]).unwrap();
     let mut queue = after_a_lost_write(&peer, &namespace);
-    // The admin queue: those of the two channels are closed by the host.
+    // The admin queue: the host closes those of the two channels.
     peer.cut_oldest();
     assert_eq!(queue.wait(1).unwrap().count(), 1);
     while peer.seen.resets.load(Ordering::SeqCst) == 0 {
@@ -555,8 +555,8 @@ fn a_connection_with_commands_that_are_given_up_is_reset() {
     assert_eq!(peer.memory()[..512], [2; 512]);
 }
 
-/// A namespace whose write to its first block is lost, at a target that does not say before
-/// [`Peer::end_controllers`] that nothing of the lost association can take effect any more.
+/// A namespace whose write to its first block is lost, at a target that confirms the end of the
+/// lost association only with [`Peer::end_controllers`].
 fn behind_a_fence(builder: HostBuilder) -> (Peer, Namespace) {
     let peer = Peer::start(1 << 20, Behaviour::default());
     let namespace = connect(&peer, builder);
@@ -596,8 +596,8 @@ fn only_what_overlaps_with_a_lost_write_waits_for_the_end_of_its_controller() {
         let newer = scope.spawn(|| namespace.write(0, &[4; 1024]));
         namespace.read(0, &mut back).unwrap();
         assert_eq!(back, [1; 512], "neither the lost write nor a newer one");
-        // The next association asks for the end of both that were lost, and one loss has no more
-        // of the host wait than the other.
+        // The next association requests the end of both lost ones; the host waits no more for one
+        // loss than for the other.
         peer.cut_all();
         namespace.write(50 * 512, &[3; 512]).unwrap();
         assert_eq!(peer.memory()[..512], [1; 512]);
@@ -606,7 +606,8 @@ fn only_what_overlaps_with_a_lost_write_waits_for_the_end_of_its_controller() {
             std::thread::yield_now();
         }
         assert_eq!(*peer.seen.ended.lock().unwrap(), [1, 1, 2]);
-        // Both of this association, and the one of the last that nobody waits for any more.
+        // Both of this association, and one of the previous association whose answer is no longer
+        // awaited.
         assert_eq!(peer.end_controllers(), 3);
         lost.join().unwrap().unwrap();
         newer.join().unwrap().unwrap();
@@ -640,7 +641,7 @@ fn controllers_of_another_process_have_ended_when_their_end_is_reported() {
     });
     assert_eq!(*peer.seen.ended.lock().unwrap(), [7, 9]);
     end(own, true).unwrap_err();
-    // Those of another host cannot be ended, only waited for.
+    // The end of another host's controllers cannot be requested, only awaited.
     let asked = peer.seen.ended.lock().unwrap().len();
     end([0; 16], true).unwrap_err();
     assert_eq!(peer.seen.ended.lock().unwrap().len(), asked);
@@ -692,7 +693,7 @@ fn an_end_that_is_refused_for_once_is_asked_for_again() {
 
 #[test]
 fn blocks_of_a_write_that_was_given_up_stay_closed_until_its_controller_has_ended() {
-    // A reconnect takes less: a loss that lasts so long is final.
+    // A reconnect takes less time: a loss of this length is final.
     let patience = Some(Duration::from_secs(3));
     let (peer, namespace) = behind_a_fence(builder().loss_timeout(patience));
     let error = failure(namespace.write(0, &[2; 512]));

@@ -1,4 +1,4 @@
-//! A target that starts anew gives out its identifiers of controllers anew.
+//! A target that restarts assigns its controller identifiers anew.
 
 use crate::setup;
 use host::{Host, Subsystem};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use target::{Limits, RunningTarget};
 
-/// An address at which connections reach the target that the test chooses, or none.
+/// An address whose connections go to the target chosen by the test, or to none.
 struct Way {
     at: SocketAddr,
     to: Arc<Mutex<Option<SocketAddr>>>,
@@ -39,11 +39,11 @@ impl Way {
     }
 }
 
-/// Carries what comes from one end to the other one, until either is gone.
+/// Copies bytes from one end to the other until either is closed.
 fn carry(from: &TcpStream, to: &TcpStream) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
     thread::spawn(move || {
-        // Which end is gone, and how, is nothing to the other one.
+        // The other end need not know which end closed, or how.
         let _ = io::copy(&mut from, &mut to);
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
@@ -58,14 +58,14 @@ fn start(incarnation: u64) -> RunningTarget {
     setup::start_with(1, limits)
 }
 
-/// A write that is answered by a controller of now: one whose end the host has not seen loses it.
+/// A write that a current controller answers: one whose end the host has not noticed loses it.
 fn use_it(subsystem: &Subsystem) {
     let namespace = subsystem.namespace(1).unwrap();
     namespace.write(0, &[7; 4096]).unwrap();
 }
 
-/// The second one took the identifier that the first one had had before, and was ended under it:
-/// each was lost twice.
+/// The second association gets the identifier that the first one had before; it must not be ended
+/// in its place, so that each is lost twice.
 #[test]
 fn associations_that_come_back_in_another_order_do_not_end_each_other() {
     let target = start(1);

@@ -1,5 +1,5 @@
-//! A target that comes back and takes less in one command than it did: whoever used it before goes
-//! on with requests of the old size.
+//! A target that supports smaller commands after a restart: its users continue with requests of the
+//! old size.
 
 use crate::peer::{Behaviour, Peer, builder, connected};
 use crate::{peer, setup};
@@ -16,7 +16,7 @@ use wire::nvme::ExtentTerms;
 
 const BLOCKS: u32 = 128;
 
-/// Bytes of requests, and of what the controller takes of them in one command later.
+/// Size of requests, and later of the controller's largest command, in bytes.
 const LARGE: usize = BLOCKS as usize * peer::BLOCK;
 const SMALL: usize = 8 << 10;
 
@@ -28,13 +28,13 @@ fn pattern(seed: usize) -> Vec<u8> {
     (0..LARGE).map(byte).collect()
 }
 
-/// The controller loses all connections, and takes less when they are made anew.
+/// Breaks all connections; the controller accepts smaller commands on the next ones.
 fn shrink(peer: &Peer) {
     peer.change(|behaviour| behaviour.mdts = 1);
     peer.cut_all();
 }
 
-/// A queue, whose host and controller must live as long.
+/// A queue, with its host and controller, which must outlive it.
 struct Bed {
     queue: Queue,
     _host: Host,
@@ -53,7 +53,7 @@ impl Bed {
         }
     }
 
-    /// Submits a request for the range with this number, of which `data` is the content.
+    /// Submits a request for the range with this number and the content `data`.
     fn submit(&mut self, tag: u64, operation: Operation, range: usize, data: &[u8]) {
         let mut buffer = self.queue.buffer(LARGE).unwrap();
         buffer.copy_in(0, data);
@@ -65,7 +65,7 @@ impl Bed {
         self.queue.kick();
     }
 
-    /// The next completion, with all of its data.
+    /// Returns the next completion, with all of its data.
     fn next(&mut self) -> Completion {
         let done = self.queue.wait(1).unwrap().next().unwrap();
         let mut data = done.data.unwrap();
@@ -77,15 +77,14 @@ impl Bed {
         }
     }
 
-    /// Waits until the controller has seen so many I/O commands.
+    /// Waits until the controller has seen `count` I/O commands.
     fn commands(&mut self, count: usize) {
         while self.peer.seen.io_commands.load(Ordering::SeqCst) < count {
             assert_eq!(self.queue.wait(0).unwrap().count(), 0);
         }
     }
 
-    /// Runs requests of every kind, each on a range of its own: `before` is done when they are
-    /// under way.
+    /// Runs requests of every kind, each on its own range; calls `before` when they are in flight.
     fn run(&mut self, content: usize, before: impl FnOnce(&mut Self)) {
         let (written, kept) = (pattern(content), pattern(content + 1));
         let mut memory = self.peer.memory();
@@ -117,7 +116,7 @@ impl Bed {
     }
 }
 
-/// They were refused: what was under way, and all that came later.
+/// Neither requests in flight nor later ones may be refused.
 #[test]
 fn requests_go_on_that_are_larger_than_the_next_controller_takes() {
     for (in_capsule_bytes, digests, transfer_bytes) in
@@ -143,7 +142,7 @@ fn requests_go_on_that_are_larger_than_the_next_controller_takes() {
     }
 }
 
-/// Nothing more of it is sent, and no newer write is undone.
+/// No further command of it is sent, and no newer write is overwritten.
 #[test]
 fn a_request_is_given_up_as_a_whole_whichever_command_of_it_is_under_way() {
     for cancels in [true, false] {
@@ -180,11 +179,11 @@ fn a_request_is_given_up_as_a_whole_whichever_command_of_it_is_under_way() {
     }
 }
 
-/// The limit of a switchboard was that of its first namespace.
+/// The limit of a switchboard must not be that of its first namespace.
 #[test]
 fn devices_over_it_go_on_with_requests_of_the_old_size() {
     let behaviour = Behaviour {
-        // However many cores the machine has.
+        // Enough for any number of cores of the machine.
         io_queues: 128,
         mdts: 1,
         ..Behaviour::default()
@@ -231,7 +230,7 @@ fn devices_over_it_go_on_with_requests_of_the_old_size() {
     benches.iter_mut().for_each(Bench::shut);
 }
 
-/// It was sent all the same, and then refused.
+/// They must not be sent unchanged and refused.
 #[test]
 fn extents_leave_alone_that_the_next_controller_does_not_take_together() {
     let terms = |extents| ExtentTerms {
@@ -247,7 +246,7 @@ fn extents_leave_alone_that_the_next_controller_does_not_take_together() {
     });
     let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
     let mut bench = Bench::open(setup::driver(), &remote).unwrap();
-    // One extent is longer than the last controllers take.
+    // One extent is longer than the last controllers accept.
     let ranges = [(0, 1), (3, BLOCKS / 4)];
     let takes = [(8, 8, 1), (1, 8, 2), (0, 8, 2), (8, 1, 3), (8, 8, 1)];
     for (content, (takes, mdts, commands)) in (1..).zip(takes) {

@@ -12,7 +12,7 @@ use reactor::{Context, Driver as _, IoSlice, Wait};
 const LANES: u64 = 2;
 const READS: u64 = 3;
 
-/// Reads blocks on a channel that is run by hand, until all are read.
+/// Reads blocks on a manually run channel until all are read.
 fn read(channel: &mut RemoteChannel, driver: &mut UringDriver) {
     for lba in 0..READS {
         let buffer = driver.buffers().take(512).unwrap();
@@ -48,7 +48,7 @@ fn turn(channel: &mut RemoteChannel, driver: &mut UringDriver) {
     channel.tick(&mut cx);
 }
 
-/// Returns how often a state of this name was entered.
+/// Returns how often the state with this name was entered.
 fn entered(states: impl IntoIterator<Item = (&'static str, u64)>, name: &str) -> u64 {
     let states = states.into_iter().filter(|(state, _)| *state == name);
     states.map(|(_, count)| count).sum()

@@ -1,5 +1,5 @@
-//! The switchboard over real sockets: the suite that every device passes, completions that find
-//! their submitter, knobs that turn while requests are under way.
+//! The switchboard over real sockets: the test suite of every device, completions returned to their
+//! submitters, and knobs changed while requests are in flight.
 
 use crate::setup;
 use crate::setup::{NQN, connect, driver, namespace, switched};
@@ -15,7 +15,7 @@ use switch::{Class, Knobs};
 use target::RunningTarget;
 use testing::device::conformance::{Bench, Suite, run};
 
-/// A test that waits for longer hangs.
+/// Time after which a waiting test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A target with two namespaces.
@@ -35,8 +35,8 @@ fn conforms(knobs: Knobs, class: Class) {
     let running = start();
     let (_host, subsystem) = connect(&running);
     let board = board(knobs);
-    // The suite asks for the namespace to itself; the other one shows that numbers are not mixed
-    // up.
+    // The suite needs exclusive use of the namespace; the second one shows that numbers are not
+    // mixed up.
     let _other = switched(&board, &subsystem, 1);
     let device = switched(&board, &subsystem, 2)
         .with_class(class)
@@ -64,8 +64,8 @@ fn it_conforms_with_one_request_a_send() {
     conforms(Knobs::nvme_tcp(), Class::Throughput);
 }
 
-/// Many threads on two namespaces; each writes what is its own and reads it back, while the knobs
-/// turn from one extreme to the other and requests are steered as early as can be.
+/// Many threads on two namespaces; each writes its own area and reads it back, while the knobs
+/// change between extremes and requests are steered as early as possible.
 #[test]
 fn everybody_gets_their_own_back_while_knobs_turn() {
     const ROUNDS: u32 = 40;
@@ -101,7 +101,7 @@ fn everybody_gets_their_own_back_while_knobs_turn() {
             result.unwrap();
         }
     });
-    // They are shown with a delay of 10 ms at most, and much more than that is over.
+    // They are published with a delay of at most 10 ms, and much more time has passed.
     let requests: u64 = board
         .counters()
         .iter()
@@ -147,7 +147,7 @@ fn the_number_of_lanes_depends_on_cores_and_classes_alone() {
         let queues = snapshot.controllers.iter().map(|c| c.io_queues.len());
         queues.sum::<usize>()
     };
-    // One that nobody has needed yet may still be on its way.
+    // A lane that no request has needed yet may still be opening.
     while lanes() < cores * Class::COUNT {
         std::thread::yield_now();
     }
@@ -170,7 +170,7 @@ fn a_thread_alone_with_latency_work_sends_for_itself() {
     };
     let direct = || board.counters()[0].direct_requests;
     let mut alone = open();
-    // The first may go before its lane is open.
+    // The first requests may be sent before the lane is open.
     let began = Instant::now();
     while direct() < 4 {
         assert!(began.elapsed() < PATIENCE, "it gets no lane of its own");
@@ -226,7 +226,7 @@ fn knobs_are_read_and_changed_by_name_while_it_runs() {
         assert!(error.contains(possible), "{error}");
         assert_eq!(board.knobs(), changed, "{error}");
     }
-    // What it was made with can be said again, and counts whatever is said.
+    // A fixed knob may be set to its current value again.
     board.change_knobs([("lanes", "shared")]).unwrap();
     board.set_knobs(&Knobs::switchyard()).unwrap();
     let fixed = host::switchboard::FIXED_KNOBS;
@@ -279,8 +279,7 @@ fn counters_have_names() {
     bench.shut();
 }
 
-/// The lane was closed in the turn after the one that brought its last answer, and that turn never
-/// came.
+/// The lane must close although no turn follows the one with its last answer.
 #[test]
 fn a_channel_closes_once_its_own_lane_has_answered() {
     let running = start();
@@ -330,7 +329,7 @@ fn a_channel_closes_once_its_own_lane_has_answered() {
     }
 }
 
-/// What was dropped was never lent again.
+/// Dropped memory is lent again.
 #[test]
 fn a_channel_lends_its_memory_again_when_it_is_given_back() {
     const DEPTH: u32 = 4;
@@ -391,7 +390,7 @@ fn requests_fail_when_the_controller_is_gone_and_submitters_end() {
     assert!(device.geometry().block_bytes == 4096);
 }
 
-/// There were no lanes to a 65th controller, although the earlier ones had been closed.
+/// Closed controllers do not count against the limit of 64.
 #[test]
 fn controllers_come_and_go_without_end() {
     let running = start();
@@ -406,7 +405,8 @@ fn controllers_come_and_go_without_end() {
     }
 }
 
-/// A submitter that is dropped with requests on their way must hold nobody up, wherever those are.
+/// A submitter that is dropped with requests in flight must delay no other submitter, wherever the
+/// requests are.
 #[test]
 fn who_leaves_in_a_hurry_holds_nobody_up() {
     let running = start();

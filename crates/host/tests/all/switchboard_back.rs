@@ -1,4 +1,4 @@
-//! What lies over a switchboard goes on when its target is back.
+//! Devices over a switchboard work again when the target is back.
 
 use crate::peer::{Behaviour, NQN, Peer, builder};
 use crate::setup;
@@ -14,7 +14,7 @@ use wire::nvme::Status;
 
 const BUSY: Option<Status> = Some(Status::CONNECT_CONTROLLER_BUSY);
 
-/// A host that gives requests up soon after a loss and goes on connecting, and its switchboard.
+/// A host that fails requests soon after a loss and keeps reconnecting, and its switchboard.
 struct Bed {
     peer: Peer,
     subsystem: Subsystem,
@@ -25,7 +25,7 @@ struct Bed {
 impl Bed {
     fn start() -> Self {
         let behaviour = Behaviour {
-            // However many cores the machine has.
+            // Enough for any number of cores of the machine.
             io_queues: 128,
             ..Behaviour::default()
         };
@@ -50,21 +50,21 @@ impl Bed {
         self.subsystem.association().phase()
     }
 
-    /// Loses all connections, and from now on the target behaves like this.
+    /// Breaks all connections, and changes the target's behaviour from now on.
     fn lose(&self, change: impl FnOnce(&mut Behaviour)) {
         self.peer.change(change);
         self.peer.cut_all();
     }
 }
 
-/// Opens a device, and writes a block of it.
+/// Opens a device, and writes a block to it.
 fn open(device: &dyn Device) -> Bench<UringDriver> {
     let mut bench = Bench::open(setup::driver(), device).unwrap();
     bench.write(8, &[5; 4096]).unwrap();
     bench
 }
 
-/// Its requests failed for good, although the target carried them out again.
+/// Its requests must not fail for good once the target executes them again.
 #[test]
 fn a_cache_is_used_again_when_the_target_is_back() {
     for class in Class::ALL {
@@ -84,8 +84,8 @@ fn a_cache_is_used_again_when_the_target_is_back() {
     }
 }
 
-/// A controller that is live and refuses I/O queues: the channel said that it was back, so that a
-/// cache wrote its pages back over and over.
+/// A live controller that refuses I/O queues: if the channel reported that it is back, a cache
+/// would write its pages back over and over.
 #[test]
 fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
     for class in Class::ALL {
@@ -106,8 +106,8 @@ fn a_channel_is_not_back_while_its_controller_refuses_it_a_queue() {
     }
 }
 
-/// What a path answers over a switchboard is what the switchboard does: its channel is gone and
-/// back with that.
+/// A path over a switchboard reports the state of the switchboard: its channel is gone and back
+/// with it.
 #[test]
 fn a_path_is_used_again_when_the_target_is_back() {
     for path in Path::ALL {

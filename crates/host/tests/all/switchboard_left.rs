@@ -1,4 +1,4 @@
-//! Writes that a thread leaves behind in a switchboard.
+//! Writes that a thread leaves outstanding in a switchboard.
 
 use crate::peer::{Behaviour, connected};
 use crate::setup;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use switch::{Knobs, Path, PathRules};
 use testing::device::conformance::Bench;
 
-/// A test that waits for longer hangs.
+/// Time after which a waiting test counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn write(bench: &mut Bench<UringDriver>, lba: u64, fill: u8) -> u64 {
@@ -37,14 +37,15 @@ fn turn(
     }
 }
 
-/// Threads share a path over a switchboard; the one that runs it has a write of another one under
-/// way when it ends, which was aborted at once while the lane still had it: it undid a newer one.
+/// Threads share a path over a switchboard. The thread that runs it has another thread's write in
+/// flight when it ends; that write must not be reported as aborted while the lane still has it,
+/// because it could overwrite a newer one.
 #[test]
 fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
     let (peer, _host, subsystem) = connected(Behaviour {
-        // However many cores the machine has.
+        // Enough for any number of cores of the machine.
         io_queues: 128,
-        // What is kept is done without asking for more.
+        // A held write completes without requesting more data.
         in_capsule_bytes: 4096,
         ..Behaviour::default()
     });
@@ -56,7 +57,7 @@ fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
     let open = || Bench::open(setup::driver(), &device as &dyn Device).unwrap();
     let mut benches = vec![open(), open()];
     peer.change(|behaviour| behaviour.hold = 2);
-    // The second one is elected, and takes both.
+    // The second one is elected, and takes both requests.
     write(&mut benches[1], 1, 7);
     let left = write(&mut benches[0], 2, 8);
     benches[1].turn(Nanos::ZERO);
@@ -69,7 +70,7 @@ fn a_write_that_a_runner_left_behind_undoes_no_newer_one() {
     let (mut newer, mut released) = (None, false);
     turn(&mut benches, |benches| {
         newer = newer.take().or_else(|| benches[0].finished());
-        // It waits for the answers, which the target is asked for.
+        // It waits for the answers, which the target sends on request.
         if !released && (newer.is_some() || peer.seen.aborts.load(Ordering::SeqCst) == 2) {
             assert_eq!(peer.release(), 2);
             released = true;

@@ -1,5 +1,5 @@
 //! Queues through a switchboard, as programs use them: the example of the page for programmers, and
-//! what a queue promises.
+//! the guarantees of a queue.
 
 use crate::peer;
 #[path = "../../examples/switchboard.rs"]
@@ -16,17 +16,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that works.
+/// Longer than any successful wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The time of requests that are to be given up.
+/// Time-out of requests that are to be given up.
 const SHORT: Duration = Duration::from_millis(30);
 
 fn board() -> Switchboard {
     Switchboard::start(&SwitchboardOptions::of_process().unwrap()).unwrap()
 }
 
-/// Waits for all requests that are outstanding. Returns the tags with the data of reads.
+/// Waits for all outstanding requests. Returns the tags with the data of reads.
 fn all(queue: &mut Queue) -> Vec<(u64, Option<Vec<u8>>)> {
     let count = queue.outstanding();
     let done = queue.wait_for(count, PATIENCE).unwrap();
@@ -56,7 +56,7 @@ fn the_example_reads_by_both_classes() {
     );
 }
 
-/// The page shows the example's functions as they are.
+/// The page shows the example's functions unchanged.
 #[test]
 fn the_page_for_programmers_shows_the_example() {
     let page = include_str!("../../../../docs/guide/program.md");
@@ -75,7 +75,7 @@ fn each_class_goes_by_its_own_lanes_and_sees_what_the_other_wrote() {
     let (_host, subsystem) = connect(&running);
     let disk = subsystem.namespace(1).unwrap();
     let mut knobs = Knobs::switchyard();
-    // Without lanes of their own, all of them are counted by the board.
+    // Without direct lanes, the switchboard counts all of them.
     knobs.direct_submitters = 0;
     let cores = SwitchboardOptions::of_process().unwrap().cores;
     let first: CoreId = cores[0];
@@ -113,7 +113,7 @@ fn each_class_goes_by_its_own_lanes_and_sees_what_the_other_wrote() {
     all(&mut throughput);
     latency.read(8, 0, 4096).unwrap();
     assert_eq!(all(&mut latency), [(8, Some(vec![0; 4096]))]);
-    // The counters are published while the board works, 10 ms late.
+    // The counters are published while the switchboard works, 10 ms late.
     let began = Instant::now();
     while board.counters()[0].requests.iter().any(|(_, &n)| n < 3) {
         assert!(began.elapsed() < PATIENCE, "{:?}", board.counters());
@@ -150,7 +150,7 @@ fn a_queue_refuses_what_cannot_be_and_says_when_it_is_full() {
         queue.read(tag, 0, 4096).unwrap();
     }
     assert!(matches!(queue.flush(4), Err(SubmitError::Full)));
-    // One is taken; what is left stays.
+    // One is taken; the remaining ones stay.
     assert_eq!(queue.wait(4).unwrap().take(1).count(), 1);
     assert_eq!(queue.outstanding(), 3);
     assert_eq!(all(&mut queue).len(), 3);
@@ -168,7 +168,7 @@ fn a_request_that_the_caller_makes_goes_by_the_class_of_the_namespace() {
     let options = SwitchedQueueOptions::default();
     let mut queue = disk.switched_queue(&board, &options).unwrap();
     let began = Instant::now();
-    // The counters are published while the board works, 10 ms late.
+    // The counters are published while the switchboard works, 10 ms late.
     let of = |class| board.counters().iter().any(|core| core.requests[class] > 0);
     while !of(Class::Latency) {
         assert!(began.elapsed() < PATIENCE, "{:?}", board.counters());
@@ -209,7 +209,7 @@ fn requests_of_a_subsystem_that_is_disconnected_are_answered() {
     }
 }
 
-/// Polls the descriptor of a queue until it is readable, or for so long.
+/// Polls the descriptor of a queue until it is readable, or until `timeout`.
 fn readable(queue: &mut Queue, timeout: Duration) -> bool {
     let timeout = timeout.try_into().unwrap();
     let fd = queue.readiness().unwrap();
@@ -223,7 +223,7 @@ fn a_queue_serves_an_event_loop_through_its_descriptor() {
     let (_host, subsystem) = connect(&running);
     let disk = subsystem.namespace(1).unwrap();
     let board = board();
-    // That of `Latency` has a lane of its own, and goes by the ingress as well.
+    // The queue of `Latency` has a direct lane, and uses the ingress too.
     for class in Class::ALL {
         let options = SwitchedQueueOptions {
             class: Some(class),
@@ -244,21 +244,21 @@ fn a_queue_serves_an_event_loop_through_its_descriptor() {
             }
             queue.kick();
             assert!(readable(&mut queue, PATIENCE), "{done} of {sent} done");
-            // What is left is told again.
+            // The remaining completions make it readable again.
             for completion in queue.wait(0).unwrap().take(3) {
                 completion.result.unwrap();
                 done += 1;
             }
         }
         all(&mut queue);
-        // It may be told in vain, but not for ever.
+        // Spurious wake-ups are possible, but must end.
         while readable(&mut queue, Duration::ZERO) {
             assert_eq!(queue.wait(0).unwrap().count(), 0);
         }
     }
 }
 
-/// A switchboard of one core over a peer, with or without lanes for lone threads, and a queue.
+/// A switchboard of one core over a peer, with or without direct lanes, and a queue.
 fn queue_of(peer: &Peer, class: Class, direct: bool, depth: u32) -> (Switchboard, Queue) {
     let mut knobs = Knobs::switchyard();
     knobs.direct_submitters = direct.into();
@@ -276,7 +276,7 @@ fn queue_of(peer: &Peer, class: Class, direct: bool, depth: u32) -> (Switchboard
     (board, queue)
 }
 
-/// The end of the one request that ends next.
+/// Returns the tag and result of the next completed request.
 fn one(queue: &mut Queue) -> (u64, Result<(), BlockError>) {
     let done = queue.wait_for(1, PATIENCE).unwrap().next().unwrap();
     (done.tag, done.result)
@@ -314,7 +314,7 @@ fn requests_end_when_they_are_given_up() {
             assert_eq!(one(&mut queue), (5, Err(BlockError::TimedOut)));
             while peer.seen.held.load(Ordering::SeqCst) < 4 * round + 4 {
                 assert_eq!(queue.wait(0).unwrap().count(), 0);
-                // Its time may have been over before it was sent.
+                // It may have timed out before it was sent.
                 if queue.outstanding() == 1 {
                     queue.read(6, 16_384, 4096).unwrap();
                 }
@@ -332,7 +332,7 @@ fn requests_end_when_they_are_given_up() {
     }
 }
 
-/// A lane has 512 commands at most; further requests wait for one of them.
+/// A lane holds at most 512 commands; further requests wait for one of them.
 #[test]
 fn requests_without_a_place_in_a_lane_end_when_they_are_given_up() {
     let peer = Peer::start(1 << 20, Behaviour::default());

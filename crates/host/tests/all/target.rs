@@ -1,5 +1,5 @@
-//! Host and target together, over real sockets: the suite that every device passes, discovery,
-//! and changes while I/O runs.
+//! Host and target together over real sockets: the test suite of every device, discovery, and
+//! changes during I/O.
 
 use crate::setup::{NQN, connect, driver, namespace, start, start_with};
 use base::units::{Lba, MIB};
@@ -134,7 +134,7 @@ fn extents_go_by_one_command_where_the_target_announces_that() {
     }
 }
 
-/// One status was told to all extents of a command.
+/// Each extent has its own status, not the command's.
 #[test]
 fn a_partial_failure_says_which_extents_failed() {
     let running = start(1);
@@ -154,7 +154,7 @@ fn a_partial_failure_says_which_extents_failed() {
     let (_host, subsystem) = connect(&running);
     let remote = RemoteNamespace::new(subsystem.association(), 2).unwrap();
     let mut bench = Bench::open(driver(), &remote).unwrap();
-    // In the capsule, and by R2Ts.
+    // In the capsule, and by R2T.
     for blocks in [1, 4] {
         for (operation, seed) in [
             (Operation::Write { durable: true }, 7),
@@ -180,7 +180,7 @@ fn a_partial_failure_says_which_extents_failed() {
             };
             let done = bench.run_extents(command);
             let failed: Vec<_> = done.extents.iter().map(|e| e.result.is_err()).collect();
-            // A read has nothing beyond the first one that failed.
+            // A read returns nothing beyond the first extent that failed.
             let last = operation == Operation::Read;
             assert_eq!(failed, [false, false, true, last], "{operation:?}");
             for extent in done.extents.iter().filter(|e| e.result.is_ok()) {

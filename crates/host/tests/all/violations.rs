@@ -1,13 +1,13 @@
-//! A controller that breaks the rules is told so, and loses the connection; the requests on it are
-//! done on the next one, as if nothing had happened.
+//! A controller that violates the protocol receives a termination request and loses the connection;
+//! its requests complete on the next one.
 
 use crate::peer::{Behaviour, Mischief, NQN, Peer, builder, connect};
 use host::Host;
 use std::sync::atomic::Ordering;
 use wire::tcp::FatalErrorStatus as Fes;
 
-/// PDUs that are legal on their own, and wrong where they come: a read or a write makes the
-/// controller send them. Wrong fields of a PDU are in `fields.rs`.
+/// PDUs that are valid on their own, but not in the current state: a read or a write makes the
+/// controller send them. Invalid fields of a PDU are in `fields.rs`.
 fn cases() -> Vec<(Mischief, bool, Option<Fes>)> {
     let range = Some(Fes::DATA_TRANSFER_OUT_OF_RANGE);
     let flood = Some(Fes::R2T_LIMIT_EXCEEDED);
@@ -34,7 +34,7 @@ fn every_violation_is_named_to_the_controller_and_survived() {
         let namespace = connect(&peer, builder());
         let data = [7; 16 * 1024];
         namespace.write(0, &data).unwrap();
-        // Behaviour is taken over by a connection when it is made, mischief by each command.
+        // A connection adopts the behaviour when it is opened; each command adopts the mischief.
         peer.change(|behaviour| behaviour.mischief = Some(mischief));
         if reads {
             let mut back = [0; 16 * 1024];

@@ -1,5 +1,5 @@
-//! Another volume under the same name and the same namespace identifier gets nothing that was meant
-//! for the first.
+//! Another volume with the same name and the same namespace identifier receives no request for the
+//! first one.
 
 use crate::peer::{Behaviour, Mischief, Peer, builder, connected};
 use crate::{peer, setup};
@@ -13,7 +13,7 @@ use testing::device::conformance::Bench;
 use wire::nvme::Status;
 use wire::nvme::identify::Cns;
 
-/// The next write is lost with its connection; what is connected afterwards shows another volume.
+/// The next write is lost with its connection; later connections show another volume.
 fn replace(peer: &Peer) {
     peer.change(|behaviour| {
         behaviour.mischief = Some(Mischief::Hangup);
@@ -43,8 +43,8 @@ fn a_lost_write_is_not_sent_to_another_volume() {
     assert_eq!(peer.memory()[..512], [4; 512]);
 }
 
-/// An Identify that fails, as one whose data arrived damaged, says nothing about the volume: what
-/// is for it waits, and the other namespaces go on.
+/// A failed Identify (for example, with damaged data) proves nothing about the volume: its requests
+/// wait, and the remaining namespaces continue.
 #[test]
 fn a_volume_that_cannot_be_identified_is_not_given_up_and_stops_no_other() {
     let (not_ready, internal) = (
@@ -75,7 +75,7 @@ fn a_volume_that_cannot_be_identified_is_not_given_up_and_stops_no_other() {
             }
             other.write(512, &[3; 512]).unwrap();
             let new = scope.spawn(|| one.read(0, &mut [0; 512]));
-            // It is asked for again.
+            // It is identified again.
             let met = || peer.seen.unready.load(Ordering::SeqCst) >= 2;
             while !met() && !lost.is_finished() && !new.is_finished() {
                 std::thread::yield_now();
@@ -94,7 +94,7 @@ fn a_volume_that_cannot_be_identified_is_not_given_up_and_stops_no_other() {
 #[test]
 fn a_switchboard_tells_volumes_apart_as_well() {
     let behaviour = Behaviour {
-        // However many cores the machine has.
+        // Enough for any number of cores of the machine.
         io_queues: 128,
         ..Behaviour::default()
     };
@@ -121,7 +121,8 @@ fn a_switchboard_tells_volumes_apart_as_well() {
     bench.shut();
 }
 
-/// Nothing woke the queue that had lost it: it was told when the fence fell.
+/// The queue that lost the write must be woken when the namespace is removed, not only when the
+/// fence is lowered.
 #[test]
 fn a_lost_write_behind_a_fence_is_over_when_its_namespace_goes() {
     let behaviour = Behaviour {

@@ -1,13 +1,13 @@
-//! The rings of this process, and how to break one.
+//! Lists the rings of this process, and breaks one.
 
-// Every file of tests has this as a module of its own, and uses some of it.
+// Every test file includes this module and uses part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
 
-/// The descriptors of the process that are rings.
+/// Returns the descriptors of the process that are rings.
 pub fn rings() -> BTreeSet<RawFd> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let rings = open.filter_map(|entry| {
@@ -19,10 +19,10 @@ pub fn rings() -> BTreeSet<RawFd> {
     rings.collect()
 }
 
-/// Puts something that is no ring in the place of one: every call on it fails from now on.
+/// Replaces a ring by another descriptor: every call on it fails from now on.
 pub fn break_ring(ring: RawFd) {
     let nothing = File::open("/dev/null").unwrap();
-    // SAFETY: the descriptor is open; its owner closes it, so that this one must not.
+    // SAFETY: the descriptor is open; its owner closes it, so this handle must not.
     let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring) });
     rustix::io::dup2(nothing.as_fd(), &mut place).unwrap();
 }

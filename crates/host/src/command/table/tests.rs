@@ -87,9 +87,9 @@ fn time_in_which_nobody_looked_is_nobodys_fault() {
             table.slot(1).deadline,
         )
     };
-    // As much as nobody looked, and never more than a whole time-out.
+    // Extended by the time of the absence, and never by more than a whole time-out.
     assert_eq!(look(0, 2, false), (None, soon + second + second, later));
-    // Answers may be behind others: it is no fault of the controller's either.
+    // Answers may still be unread: that is not the controller's fault either.
     assert_eq!(look(2, 8, true), (None, soon + Nanos::from_secs(8), later));
     assert_eq!(
         look(8, 11, false).0,

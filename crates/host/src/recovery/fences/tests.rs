@@ -12,7 +12,7 @@ const fn span(start: u64, end: u64) -> Span {
 
 const LIMIT: Nanos = Nanos::from_secs(10);
 
-/// A controller that ends others on demand, of this process of a target.
+/// Parameters of a controller that supports End Controller, in this process of a target.
 fn controller(cntlid: u16, incarnation: u64) -> Parameters {
     Parameters {
         cntlid,
@@ -59,7 +59,7 @@ fn each_loss_has_a_fence_of_its_own() {
     );
 }
 
-/// Another process may be on another machine, and both have the same storage.
+/// The other process may be on another machine that has the same storage.
 #[test]
 fn only_a_later_process_of_the_same_boot_shows_that_the_one_before_is_over() {
     const BOOT: u64 = 9 << 32;
@@ -78,7 +78,7 @@ fn only_a_later_process_of_the_same_boot_shows_that_the_one_before_is_over() {
         (BOOT | 5, 0, End::Asked),
         (0, 0, End::Asked),
     ] {
-        // The identifiers of another process say nothing.
+        // Identifiers of another process prove nothing.
         for cntlid in [8, 7] {
             let is_same_controller = cntlid == 7 && end == End::Asked;
             let mut fences = Fences::default();
@@ -188,7 +188,7 @@ fn a_fence_is_overdue_once_and_closes_blocks_until_it_falls() {
     assert!(fence_snapshot.is_open());
 }
 
-/// They were held for ever where the thread that gave the write up did not wait any more.
+/// They must not stay held if the thread that gave the write up no longer waits.
 #[test]
 fn blocks_that_a_lost_association_held_are_closed_until_its_fence_falls() {
     let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());

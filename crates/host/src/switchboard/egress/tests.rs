@@ -16,7 +16,7 @@ impl Wake for Wakes {
     }
 }
 
-/// A core that only looked whether it might sleep was woken, while it polled, for each run of
+/// A core that only checks whether it may sleep, while it polls, is not woken for each run of
 /// requests from another core.
 #[test]
 fn a_core_that_polls_is_not_woken() {

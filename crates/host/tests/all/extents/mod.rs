@@ -1,4 +1,4 @@
-//! A core that is run by hand, with a channel to a controller that takes commands over extents.
+//! A manually run core, with a channel to a controller that supports commands over extents.
 #![allow(dead_code)] // Each test file uses its own part of it.
 #![allow(unreachable_pub)] // A module of test programs, which export nothing.
 #![allow(clippy::unwrap_used)] // A helper of tests: what fails here fails the test.
@@ -20,13 +20,13 @@ pub const BLOCK: usize = peer::BLOCK;
 
 pub const WRITE: Operation = Operation::Write { durable: false };
 
-/// Time after which a wait is without end.
+/// Time after which a waiting test counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Blocks of the extents of every command, with one between them.
+/// Blocks of the extents of every command, with a gap of one block.
 pub const RANGES: [(u64, u32); 2] = [(0, 2), (3, 2)];
 
-/// Takes so many commands over extents at a time, of so many extents each.
+/// Limits of `in_flight` commands over extents at a time, with `extents` extents each.
 pub fn terms(in_flight: u16, extents: u16) -> ExtentTerms {
     ExtentTerms {
         extents,
@@ -36,7 +36,7 @@ pub fn terms(in_flight: u16, extents: u16) -> ExtentTerms {
     }
 }
 
-/// A controller that takes this many commands over extents at a time, with writes in their
+/// A controller that accepts `in_flight` commands over extents at a time, with writes in their
 /// capsules.
 pub fn takes(in_flight: u16) -> Behaviour {
     Behaviour {
@@ -46,7 +46,7 @@ pub fn takes(in_flight: u16) -> Behaviour {
     }
 }
 
-/// A core that is run by hand.
+/// A manually run core.
 pub struct Core {
     pub driver: UringDriver,
     pub channel: RemoteChannel,
@@ -95,7 +95,7 @@ impl Core {
         data
     }
 
-    /// A command over [`RANGES`], with this content.
+    /// Makes a command over [`RANGES`] with this content.
     pub fn command(&self, tag: u64, operation: Operation, content: u8) -> Extents {
         let extents = RANGES.map(|(lba, blocks)| Extent {
             tag: lba,
@@ -138,7 +138,7 @@ impl Core {
         assert!(matches!(queued, Submit::Queued), "{queued:?}");
     }
 
-    /// The result of the next completion of a request, which has this tag.
+    /// Returns the result of the next completed request, which must have this tag.
     pub fn one(&mut self, tag: u64) -> Result<(), BlockError> {
         self.turn_until(|core| !core.done.is_empty());
         let done = self.done.remove(0);
@@ -146,7 +146,8 @@ impl Core {
         done.result
     }
 
-    /// The next command over extents that ends, which has this tag and one result for all extents.
+    /// Returns the result and memory of the next completed command over extents, which must have
+    /// this tag and the same result for all extents.
     pub fn ended(&mut self, tag: u64) -> (Result<(), BlockError>, Vec<IoSlice>) {
         self.turn_until(|core| !core.done_extents.is_empty());
         let done = self.done_extents.remove(0);
@@ -167,7 +168,8 @@ impl Core {
     }
 }
 
-/// A controller that behaves so, and its namespace over such a host, which must live as long.
+/// Starts a controller with this behaviour, and a host with its namespace. Both must outlive the
+/// namespace.
 pub fn start(
     behaviour: Behaviour,
     builder: HostBuilder,

@@ -1,6 +1,6 @@
-//! A target in this process, and what a test needs to use it.
+//! A target in this process, and helpers for its tests.
 
-// Every file of tests has this as a module of its own, and uses some of it.
+// Every test file includes this module and uses part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use base::units::{CoreId, MIB};
@@ -17,18 +17,18 @@ use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, 
 
 pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 
-/// 16 MiB of memory.
+/// A namespace of 16 MiB in memory.
 pub fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
     let ram = Ram::new(16 * MIB as u64, block_bytes).unwrap();
     NamespaceOptions::new(nsid, Arc::new(ram), [u8::try_from(nsid).unwrap(); 16])
 }
 
-/// A target with namespace 1, on so many cores of its own.
+/// A target with namespace 1, on `cores` cores of its own.
 pub fn start(cores: u32) -> RunningTarget {
     start_with(cores, Limits::default())
 }
 
-/// The same with limits of its own.
+/// The same with these limits.
 pub fn start_with(cores: u32, limits: Limits) -> RunningTarget {
     let target = Target::new(limits, cores as usize).unwrap();
     target
@@ -54,7 +54,7 @@ pub fn driver() -> UringDriver {
     .unwrap()
 }
 
-/// The host must live as long as what is done with the subsystem.
+/// The host must outlive all use of the subsystem.
 pub fn connect(running: &RunningTarget) -> (Host, Subsystem) {
     let host = Host::builder().build().unwrap();
     let address = running.addresses[0].to_string();
