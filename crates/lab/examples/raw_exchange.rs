@@ -1,4 +1,4 @@
-//! Runs the raw socket exchange and prints what this machine's sockets can do.
+//! Runs the raw socket exchange and prints the rate and latency of this machine's sockets.
 //!
 //! ```text
 //! raw_exchange [--seconds S] [CASE…]      both ends as threads of this process
@@ -6,7 +6,7 @@
 //! raw_exchange connect ADDR CASE          the client's end
 //! ```
 //!
-//! The server runs on core 0 and the client on core 1, but for the cases that share core 0.
+//! The server runs on core 0 and the client on core 1, except in cases that share core 0.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! Prints what the token scheduler costs for each request, in nanoseconds of one core: the time to
-//! put a request in and to let it go, for tenants that stay within their promises.
+//! Prints the cost of the token scheduler per request, in nanoseconds of one core: the time to
+//! enqueue and release a request, for tenants within their SLOs.
 //!
 //! ```text
 //! cargo run --release -p switchyard-lab --example token_cost
 //! ```
 //!
-//! The last case has as many tenants registered and connected as a target serves; what a request
-//! costs may not depend on those that are silent.
+//! The last case has the target's maximum of registered and connected tenants; the cost of a
+//! request must not depend on silent tenants.
 
 use anyhow::Result;
 use base::{Nanos, Prng, Time};
@@ -20,11 +20,10 @@ use std::time::Instant;
 
 const ROUNDS: u32 = 100_000;
 const RUNS: usize = 7;
-/// Between two rounds: so long that 10,000 promises of an even part of the device hold.
+/// Time between two rounds: long enough that 10,000 SLOs of an even share of the device hold.
 const ROUND: Nanos = Nanos::from_micros(200);
 
-/// How many tenants there are, how many of them bring requests, and how many requests come in each
-/// round.
+/// Number of tenants, number of active tenants, and number of requests per round.
 struct Case {
     name: &'static str,
     registered: u32,
@@ -115,13 +114,13 @@ fn tenants(case: &Case) -> Result<Tenants> {
     Ok(tenants)
 }
 
-/// Nanoseconds for each request.
+/// Returns nanoseconds per request.
 fn measure(case: &Case) -> Result<f64> {
     let tenants = tenants(case)?;
     let mut scheduler: TokenScheduler<u32> = TokenScheduler::new(tenants.pool().clone(), 1024)?;
     let accounts = (0..case.registered).filter_map(|id| tenants.account(TenantId(id)));
     let mut keys: Vec<TenantKey> = accounts.map(|account| scheduler.attach(account)).collect();
-    // Those that are active lie anywhere among those that are not.
+    // Active tenants are scattered among the silent ones.
     let mut prng = Prng::from_seed(1);
     for at in 0..case.active as usize {
         let other = at + usize::try_from(prng.below((keys.len() - at) as u64))?;

@@ -1,5 +1,5 @@
-//! A calibration as a picture: the curves of each kind of load over requests, as of the paper's
-//! Fig. 1, and beside it over tokens, where they coincide, as of its Fig. 3.
+//! Plots a calibration: read latency of each kind of load over requests, as in the paper's Fig. 1,
+//! and next to it over tokens, where the curves coincide, as in its Fig. 3.
 
 use crate::figure::plot::xy::{Diagram, Sheet};
 use anyhow::{Context as _, Result};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Latencies up to this multiple of the highest one that was compared are shown.
+/// Latencies are shown up to this multiple of the highest one that the fit compared.
 const ROOM: f64 = 1.25;
 
 /// Draw the curves of a calibration
@@ -30,7 +30,7 @@ pub struct CurvesArgs {
     pub output: PathBuf,
 }
 
-/// A calibration, as far as it is drawn.
+/// The drawn part of a calibration.
 #[derive(Deserialize)]
 struct Calibration {
     write_tokens: f64,
@@ -47,7 +47,7 @@ struct OfCurve {
     p95_us: f64,
 }
 
-/// A load that was measured.
+/// A measured load.
 #[derive(Deserialize)]
 struct DrawnLoad {
     read_permille: u16,
@@ -68,10 +68,10 @@ impl DrawnLoad {
     }
 }
 
-/// Returns the picture of the calibration in a file as SVG; its title is the file's name.
+/// Returns an SVG picture of the calibration in a file; the title is the file's name.
 ///
 /// # Errors
-/// A file that cannot be read, or is no calibration; and a picture that cannot be drawn.
+/// A file that cannot be read or is no calibration; a picture that cannot be drawn.
 pub fn svg(path: &Path) -> Result<String> {
     let unusable = || format!("{} is not what calibrate --json prints", path.display());
     let text =

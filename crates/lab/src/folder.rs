@@ -3,16 +3,16 @@
 use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 
-/// A folder of this process in the system's folder for temporary files; removed with everything in
-/// it when dropped.
+/// A folder of this process in the system's temporary folder; removed with its contents when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder. Two of one process need different names.
+    /// Creates the folder. Folders of the same process need different names.
     ///
     /// # Errors
-    /// If it cannot be made, or exists already.
+    /// It cannot be created, or exists already.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let name = format!("switchyard-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -27,7 +27,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Small files: at worst they stay until the system clears its folder.
+        // Small files: at worst they stay until the system clears its temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

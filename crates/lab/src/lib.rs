@@ -1,7 +1,7 @@
-//! The laboratory: figures, limits, hostile loads, and runs with faults by seed.
+//! The laboratory: figures, limits, hostile loads, and runs with injected faults by seed.
 //!
-//! It measures the stack and is no part of it: no other crate depends on this one. What it measures
-//! runs in processes of its own ([`process`]), of the program `switchyard`.
+//! It measures the stack and is not part of it: no other crate depends on this one. The measured
+//! targets and loads are processes of the program `switchyard` ([`process`]).
 
 pub mod check;
 pub mod curves;
@@ -15,5 +15,5 @@ pub mod plain;
 mod proc;
 pub mod process;
 
-/// Tells a person how far a measurement is.
+/// Prints the progress of a measurement.
 pub type Note<'a> = &'a dyn Fn(std::fmt::Arguments<'_>);

@@ -1,7 +1,6 @@
-//! The program of the laboratory: it reads the command line, and hands it to the module of its
-//! command.
+//! The laboratory's program: parses the command line, and calls the command's module.
 
-// A binary has no public interface: what modules share is as visible as it needs to be.
+// A binary has no public interface, so the visibility of shared items has no effect.
 #![allow(unreachable_pub)]
 
 mod args;
@@ -15,7 +14,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let lab = Lab::parse();
-    // Simulated hosts and targets log each of the faults that they are there to suffer.
+    // Simulated hosts and targets log each injected fault.
     let is_simulated = matches!(lab.command, LabCommand::Sim(_));
     let log = lab
         .common
@@ -29,7 +28,7 @@ fn run(lab: &Lab) -> anyhow::Result<Outcome> {
     log::begin()?;
     let output = lab.common.output();
     if !matches!(lab.command, LabCommand::Sim(_)) {
-        // What a measurement opens too many of is told by the one that cannot be opened.
+        // On failure, the measurement that runs out of descriptors reports the error.
         let _ = control::process::open_files::raise();
     }
     match &lab.command {

@@ -1,4 +1,4 @@
-//! The scripted host's view of a target under test.
+//! A scripted host's view of the target under test.
 
 use anyhow::Result;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use wire::nvme::feature::FeatureId;
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{AdminCommand, Command, IoOpcode, SetFeatures, SglDescriptor};
 
-/// Target and namespace that a host talks to.
+/// Target and namespace of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// Address of the target.
@@ -35,14 +35,14 @@ impl Peer {
         command
     }
 
-    /// An I/O queue of a controller, with this number of entries.
+    /// Connects an I/O queue of a controller, with this number of entries.
     pub(crate) fn queue(&self, host: &str, ids: (u16, u16), entries: u16) -> Result<Client> {
         let mut client = Client::open(self.address, Dialect::default())?;
         client.join(&self.nqn, host, ids, entries, 0)?;
         Ok(client)
     }
 
-    /// An I/O queue of class `Latency`, of the controller with this admin queue.
+    /// Connects an I/O queue of class `Latency`, of the controller with this admin queue.
     pub(crate) fn latency_queue(
         &self,
         admin: &mut Client,

@@ -1,9 +1,9 @@
-//! A small storage server as one writes it on Linux: an epoll loop with `pread` and `pwrite` on a file.
-//! Its client has one request in flight.
+//! A minimal Linux storage server: an epoll loop with `pread` and `pwrite` on a file. Its client
+//! has one request in flight.
 //!
-//! Stands for the paper's server of libevent and libaio (`[ReFlex §5.1]`): no tenants, no SLOs, no
-//! polling. A single request has nothing to overlap with, so libaio would change nothing. No program of
-//! another project speaks so simple a protocol, or polls for its answers.
+//! Represents the paper's server on libevent and libaio (`[ReFlex §5.1]`): no tenants, no SLOs, no
+//! polling. A single request has nothing to overlap with, so libaio would change nothing. No
+//! program of another project has a protocol this simple, or polls for responses.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use base::units::CoreId;
@@ -33,36 +33,36 @@ const READ: u32 = 0;
 const WRITE: u32 = 1;
 const FAILED: u32 = 1;
 
-/// The longest request that the server takes, in bytes.
+/// The longest request that the server accepts, in bytes.
 const DATA_MAX: usize = 1 << 20;
 
-/// Longer than any answer of a working server takes.
+/// Longer than any response of a working server takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads of a silent socket between two checks of the clock.
 const POLLS: u32 = 1000;
 
-/// Way in which a client waits for an answer.
+/// How a client waits for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It sleeps in the kernel.
+    /// Sleeps in the kernel.
     Sleeps,
-    /// It reads the socket again and again.
+    /// Polls the socket.
     Polls,
 }
 
 /// Requests one after the other at random offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct OneByOne {
-    /// The requests write.
+    /// The requests are writes instead of reads.
     pub writes: bool,
-    /// Bytes of each request.
+    /// Bytes per request.
     pub bytes: u32,
     /// Bytes of the storage.
     pub device_bytes: u64,
-    /// Time before the measurement.
+    /// Warm-up.
     pub warmup: Duration,
-    /// Time of the measurement.
+    /// Measured time.
     pub measured: Duration,
     /// Seed of the offsets.
     pub seed: u64,
@@ -185,8 +185,8 @@ impl Plain {
     }
 }
 
-/// A server of one connection at a time, on a thread of its own until it is dropped. The connections
-/// end first.
+/// A server of one connection at a time, on a separate thread until it is dropped. The client must
+/// disconnect first.
 #[derive(Debug)]
 pub struct PlainServer {
     address: SocketAddr,
@@ -195,10 +195,10 @@ pub struct PlainServer {
 }
 
 impl PlainServer {
-    /// Serves a file on a port of the loopback, on `core` if there is one.
+    /// Serves a file on a port of the loopback, pinned to `core` if there is one.
     ///
     /// # Errors
-    /// The file cannot be opened, or the thread not be started.
+    /// The file cannot be opened, or the thread cannot be started.
     pub fn start(path: &Path, core: Option<u32>) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
@@ -215,7 +215,7 @@ impl PlainServer {
                 if stopped.load(Ordering::Relaxed) {
                     break;
                 }
-                // The client notices a connection that is closed early.
+                // The client notices if its connection is closed early.
                 let _ = serve(&file, stream?);
             }
             Ok(())
@@ -299,7 +299,7 @@ fn serve(file: &File, mut stream: TcpStream) -> Result<()> {
     }
 }
 
-/// The number of 32 bits at a place of a message.
+/// Returns the 32-bit number at offset `at` of a message.
 fn number(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(message[at..at + 4].try_into().expect("four bytes"))
 }
@@ -346,7 +346,7 @@ mod tests {
             let chunks = content.chunks(4096).zip(now.chunks(4096));
             let changed = chunks.filter(|(before, now)| before != now).count();
             assert!(changed > 1, "random writes have written nothing");
-            // Beyond the end there is nothing, and the connection stays open.
+            // A read beyond the end fails, and the connection stays open.
             let beyond = client.read(BYTES as u64, &mut data).unwrap_err();
             assert!(beyond.to_string().contains("file fails"), "{beyond}");
             client.read(0, &mut data).unwrap();
@@ -354,7 +354,7 @@ mod tests {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(&[0xff; 64]).unwrap();
         let mut answer = Vec::new();
-        // Closed, or reset, because a part was not read.
+        // Closed, or reset because the server did not read a part.
         let closed = stream.read_to_end(&mut answer);
         assert!(closed.is_err() || answer.is_empty());
         let mut next = Plain::connect(server.address(), Wait::Sleeps).unwrap();

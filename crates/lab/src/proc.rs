@@ -1,11 +1,11 @@
-//! Processor time and memory of other processes, as the kernel tells them in `/proc`.
+//! Processor time and memory of other processes, from `/proc`.
 
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::time::Duration;
 
-/// Time that threads ran, time that they waited to run, and how often they were given a
-/// processor; all since they were started.
+/// Run time of threads, their time on run queues, and their number of time slices, since the
+/// threads' start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scheduled {
     pub(crate) run: Duration,
@@ -14,8 +14,8 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
-    /// The threads of process `pid` with a name that begins with `name`, or all of an empty name;
-    /// those that have ended do not count.
+    /// The sum over threads of process `pid` whose name begins with `name` (all if empty). Threads
+    /// that have ended do not count.
     pub(crate) fn of(pid: u32, name: &str) -> Self {
         let mut sum = Self::default();
         for thread in fs::read_dir(format!("/proc/{pid}/task"))
@@ -33,7 +33,7 @@ impl Scheduled {
         sum
     }
 
-    /// Nanoseconds run, nanoseconds waited, number of slices.
+    /// Parses nanoseconds run, nanoseconds waited, number of slices.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split_whitespace().map(str::parse::<u64>);
         let mut next = || numbers.next()?.ok();
@@ -53,23 +53,24 @@ impl Scheduled {
     }
 }
 
-/// Returns the processor time of a running process, user and system, in seconds; in steps of 10 ms.
+/// Returns the processor time of a running process, user and system, in seconds, with a resolution
+/// of 10 ms.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     Ok(seconds(ticks(&path, 14)? + ticks(&path, 15)?))
 }
 
-/// Returns the time that a running process spent in user space, in seconds; in steps of 10 ms.
+/// Returns the user time of a running process, in seconds, with a resolution of 10 ms.
 pub(crate) fn user_seconds(pid: u32) -> Result<f64> {
     Ok(seconds(ticks(&format!("/proc/{pid}/stat"), 14)?))
 }
 
-/// Returns the processor time of all processes that this one has started and seen the end of.
+/// Returns the processor time of all children of this process that have ended and been waited for.
 pub(crate) fn ended_children_cpu_seconds() -> Result<f64> {
     Ok(seconds(ticks(OWN, 16)? + ticks(OWN, 17)?))
 }
 
-/// Returns the part of it that was spent in user space.
+/// Returns their user time.
 pub(crate) fn ended_children_user_seconds() -> Result<f64> {
     Ok(seconds(ticks(OWN, 16)?))
 }
@@ -80,10 +81,10 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// A number of a `stat` file by its place from 1 on; not the name. `[proc_pid_stat(5)]`
+/// Returns a number of a `stat` file by its field from 1 on, except the name. `[proc_pid_stat(5)]`
 fn ticks(path: &str, field: usize) -> Result<u64> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    // The name, in parentheses, may hold anything; field 3 follows it.
+    // The name, in parentheses, may contain any character; field 3 follows it.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let number = rest.split_whitespace().nth(field - 3);
     number
@@ -91,8 +92,8 @@ fn ticks(path: &str, field: usize) -> Result<u64> {
         .with_context(|| format!("{path} has an unknown form"))
 }
 
-/// Memory of a running process in bytes, by a line of /proc/PID/status: VmRSS is what it has now,
-/// VmHWM the most that it had.
+/// Memory of a running process in bytes, by a line of /proc/PID/status: VmRSS is the current size,
+/// VmHWM the peak.
 pub(crate) fn memory_bytes(pid: u32, line: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

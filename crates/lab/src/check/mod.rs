@@ -1,8 +1,8 @@
-//! Runs with faults in them, by seed: many in processes of their own, and one in this process.
+//! Runs with injected faults, by seed: many in worker processes, or one in this process.
 //!
-//! A run that fails ends its process. So a worker is this very program, which runs seeds in turn and
-//! prints a line for each that is over; the first that does not come is the one that failed, and is
-//! looked for in its shortest form.
+//! A run that fails ends its process. A worker is therefore this program, which runs seeds in turn
+//! and prints a line for each completed seed. The first missing line is the failed seed, which is
+//! then minimised.
 
 mod args;
 mod mutations;
@@ -19,13 +19,13 @@ use search::Search;
 use std::fmt::Arguments;
 use std::time::Instant;
 
-/// Runs what the arguments say: one seed, many in processes of their own, or, as such a process,
-/// those of its parent. The last has no report, but a line for each seed.
+/// Runs one seed in this process, or many seeds in workers, or acts as such a worker. A worker
+/// returns no report; it prints a line per seed.
 ///
-/// `print` gets the lines of a worker and of a trace.
+/// `print` receives the lines of a worker and of a trace.
 ///
 /// # Errors
-/// A mutation that this program does not have, processes that cannot be started, lines that cannot
+/// A mutation that this program does not have; processes that cannot be started; lines that cannot
 /// be printed.
 pub fn check(
     args: &CheckArgs,
@@ -35,8 +35,9 @@ pub fn check(
         mutations::require()?;
         base::mutation::set(mutation);
     }
-    // Cores come and go with their buffers, of which few are used: each huge page of them would be
-    // cleared for one. A kernel that has none says so; nothing depends on it.
+    // Cores are created and dropped with their buffers, few of which are used: with transparent
+    // huge pages, each huge page would be cleared for one buffer. A kernel without huge pages
+    // returns an error, which has no effect.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     if args.worker {
         let first = args.from.unwrap_or_default();
@@ -53,7 +54,7 @@ pub fn check(
     let began = Instant::now();
     if args.trace {
         sim::trace::listen(Some(Box::new(move |line| {
-            // The reader that closed the pipe has read enough.
+            // If the reader closed the pipe, it needs no more lines.
             let _ = print(format_args!("{line}\n"));
         })));
     }
@@ -65,7 +66,7 @@ pub fn check(
     Ok(Some(report.after(began.elapsed())))
 }
 
-/// Runs `job` on so many threads, and waits for all of them.
+/// Runs `job` on `jobs` threads, and waits for all of them.
 fn in_parallel(jobs: u16, job: impl Fn() -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let jobs: Vec<_> = (0..jobs).map(|_| scope.spawn(&job)).collect();

@@ -1,4 +1,4 @@
-//! Deliberate mistakes, and the seeds with which the checkers find them.
+//! Mutations (deliberate bugs), and the seeds with which the checkers find them.
 
 use super::args::MutationsArgs;
 use super::in_parallel;
@@ -13,43 +13,43 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A run that takes longer does not end. Runs take milliseconds.
+/// A run that takes longer counts as hanging. Runs take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Characters kept of what a checker said.
+/// Most characters kept of a checker's message.
 const WORDS_MAX: usize = 120;
 
 /// Outcome of every mutation.
 #[derive(Debug, Serialize)]
 pub struct MutationsReport {
-    /// Seeds that each was tried with at most.
+    /// Most seeds tried per mutation.
     pub seeds: u64,
-    /// The verdict of each.
+    /// The verdict on each mutation.
     pub mutations: Vec<Verdict>,
 }
 
 impl MutationsReport {
-    /// Returns true if each was found.
+    /// Returns true if all mutations were found.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.mutations.iter().all(|verdict| verdict.seed.is_some())
     }
 }
 
-/// Outcome of one.
+/// Outcome of one mutation.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     /// The mutation's name.
     pub name: &'static str,
-    /// Its mistake.
+    /// Its bug.
     pub text: &'static str,
-    /// The first seed that found it, and fails without it in no way.
+    /// The first seed that finds it, and passes without it.
     pub seed: Option<u64>,
-    /// The checker's words.
+    /// The checker's message.
     pub said: String,
 }
 
-/// Puts each mutation in force in processes of its own; `note` is told each verdict.
+/// Enables each mutation in processes of its own; `note` receives each verdict.
 ///
 /// # Errors
 /// A program without mutations; processes that cannot be started.
@@ -85,7 +85,7 @@ pub fn mutations(
 }
 
 /// # Errors
-/// Where this program has no mutations, with how to build one that has.
+/// This program has no mutations; the error shows how to build one that has.
 pub(super) fn require() -> Result<()> {
     ensure!(
         mutation::BUILT_IN,
@@ -95,7 +95,7 @@ pub(super) fn require() -> Result<()> {
     Ok(())
 }
 
-/// Looks for the first seed that finds a mutation.
+/// Finds the first seed that detects a mutation.
 fn verdict(mutation: Mutation, args: &MutationsArgs) -> Result<Verdict> {
     let mut verdict = Verdict {
         name: mutation.name(),
@@ -133,7 +133,7 @@ fn verdict(mutation: Mutation, args: &MutationsArgs) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// The message of a panic in a line, without where it was.
+/// Returns the message of a panic on one line, without its location.
 fn short(said: &str) -> String {
     let told = said.lines().find(|line| !line.contains(" panicked at "));
     let told = told.unwrap_or_default();

@@ -10,28 +10,28 @@ use std::time::Duration;
 pub struct CheckReport {
     /// Seeds that were run.
     pub seeds: u64,
-    /// The faults and requests of the runs that did not fail.
+    /// The faults and requests of the runs that passed.
     #[serde(flatten)]
     pub survived: Survived,
-    /// Requests that one process simulates in a second.
+    /// Requests that one process simulates per second.
     pub requests_per_second_per_job: f64,
     /// The runs that failed.
     pub failures: Vec<Failure>,
 }
 
-/// A run in which something happened that never may.
+/// A failed run: a checker found a violation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
     /// The seed of the run.
     pub seed: u64,
     /// Description of the failure.
     pub message: String,
-    /// The shortest run found in which something fails.
+    /// Command of the shortest failing run found.
     pub command: String,
 }
 
 impl CheckReport {
-    /// Completes the report: its runs took so long, of all processes together.
+    /// Completes the report; `took` is the time of all processes together.
     pub(super) fn after(self, took: Duration) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let requests = self.survived.requests as f64;

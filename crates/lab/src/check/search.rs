@@ -1,4 +1,4 @@
-//! Many seeds, each a run, and the shortest form of a run that fails.
+//! Runs many seeds, and minimises each run that fails.
 
 use super::args::CheckArgs;
 use super::in_parallel;
@@ -11,17 +11,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Seeds that a process runs in turn, at most.
+/// Most seeds that a process runs in turn.
 const CHUNK: u64 = 100;
 
-/// After so many seeds that fail, no others are looked for.
+/// Number of failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
 
-/// Many seeds, dealt out to processes: a run that fails ends its process.
+/// Many seeds, distributed to processes, because a run that fails ends its process.
 pub(super) struct Search<'a> {
     args: &'a CheckArgs,
     first: u64,
-    /// The next seed that no process has.
+    /// The next unassigned seed.
     next: AtomicU64,
     failed: AtomicUsize,
     report: Mutex<CheckReport>,
@@ -69,7 +69,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Runs these seeds up to the first that fails. Returns the one after.
+    /// Runs these seeds up to the first failure. Returns the next seed.
     fn seeds(&self, first: u64, until: u64) -> Result<u64> {
         let mut seed = first;
         let options = self.args.options(first);

@@ -1,4 +1,4 @@
-//! A process that runs seeds for another: a run that fails ends its process.
+//! A process that runs seeds on behalf of another process: a run that fails ends its process.
 
 use crate::process::itself;
 use anyhow::{Context as _, Result, bail};
@@ -9,26 +9,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Lines kept of what a process says.
+/// Most lines kept of a process's output.
 const WORDS_MAX: usize = 20;
 
-/// Runs of a process.
+/// A process that runs seeds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worker<'a> {
-    /// The options of its runs but the seed.
+    /// The options of its runs, except the seed.
     pub(super) options: &'a Options,
-    /// The mistake that is in force.
+    /// The enabled mutation.
     pub(super) mutation: Option<Mutation>,
     /// A run that takes longer has failed.
     pub(super) patience: Duration,
 }
 
 impl Worker<'_> {
-    /// Runs the seeds from `first` up to `until`, or to the first that fails; `survived` is told of
-    /// each that does not. Returns what the process said of the one that does.
+    /// Runs the seeds from `first` up to `until`, or to the first failure; `survived` receives each
+    /// run that passes. Returns the output of the process for the failed run.
     ///
     /// # Errors
-    /// A process that cannot be started, or breaks the rules.
+    /// A process that cannot be started, or violates the protocol.
     pub(super) fn run(
         &self,
         first: u64,
@@ -42,7 +42,7 @@ impl Worker<'_> {
         ];
         let mut child = self.command(&range)?.spawn()?;
         let errors = BufReader::new(child.stderr.take().context("no pipe")?).lines();
-        // Read beside the answers: a worker with a full pipe waits.
+        // Read concurrently with the results: a worker blocks when its pipe is full.
         let said = std::thread::spawn(|| last_words(errors.map_while(Result::ok)));
         let left = self.answers(&mut child, until - first, &mut survived);
         let silent = matches!(left, Ok(None));
@@ -62,8 +62,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads the answers to so many seeds. Returns how many did not come; `None` if the next one
-    /// takes too long.
+    /// Reads the results of this number of seeds. Returns the number of missing results; `None` if
+    /// the next result takes too long.
     fn answers(
         &self,
         child: &mut Child,
@@ -72,7 +72,7 @@ impl Worker<'_> {
     ) -> Result<Option<u64>> {
         let lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
         let (sender, receiver) = sync_channel(1);
-        // Ends with the pipe, or with its receiver.
+        // Ends when the pipe or its receiver closes.
         std::thread::spawn(move || {
             for line in lines {
                 if sender.send(line).is_err() {
@@ -118,7 +118,7 @@ impl Worker<'_> {
     }
 }
 
-/// Words of a process that panics, which follow what it logs.
+/// Returns the panic message of a process, which follows its log.
 fn last_words(lines: impl Iterator<Item = String>) -> String {
     let mut words = Vec::new();
     for line in lines {
@@ -132,7 +132,7 @@ fn last_words(lines: impl Iterator<Item = String>) -> String {
     words.join("\n")
 }
 
-/// Arguments for all of the options but the seed.
+/// Command-line arguments for all options except the seed.
 pub(super) fn arguments(options: &Options) -> Vec<String> {
     let mut arguments = Vec::new();
     if !options.without.is_empty() {

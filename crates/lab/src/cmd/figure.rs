@@ -1,4 +1,4 @@
-//! `lab figure`: the papers' figures, run again on this machine.
+//! `lab figure`: reproduces the papers' figures on this machine.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use cli::exit::Outcome;
@@ -12,14 +12,14 @@ use switchyard_lab::figure::{
 use switchyard_lab::model;
 use switchyard_lab::process::MachineRunner;
 
-/// The word that means a list instead of a figure.
+/// The word that requests the list of figures.
 const LIST: &str = "list";
 
-/// Runs figures, writes their files, and says which claims hold.
+/// Runs figures, writes their files, and reports which claims hold.
 ///
 /// # Errors
-/// A name that means no figure, a folder that cannot be written, and runs that fail, as on a machine
-/// without two processors; the figures after a failed one are run all the same.
+/// An unknown figure, a folder that cannot be written, and runs that fail, for example on a machine
+/// without two processors. The figures after a failed one still run.
 pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     if args.names.iter().any(|name| name == LIST) {
         ensure!(
@@ -91,7 +91,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(reports.iter().all(FigureReport::holds)))
 }
 
-/// Shows how far a measurement is.
+/// Shows the progress of a measurement.
 pub fn show(bar: &ProgressBar, name: &str, progress: Progress<'_>) {
     bar.set_length(progress.total as u64);
     bar.set_position(progress.done as u64);

@@ -9,7 +9,7 @@ use switchyard_lab::figure::{self, Effort, GoalsArgs, measure_goals};
 use switchyard_lab::hostile::{self, HostileArgs};
 use switchyard_lab::limit::{self, LimitArgs};
 
-/// Measures goals and prints which hold.
+/// Measures goals and prints which of them hold.
 ///
 /// # Errors
 /// A machine without two processors, and runs that fail.
@@ -27,7 +27,7 @@ pub fn goals(args: &GoalsArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(report.holds()))
 }
 
-/// Measures the effect of hostile hosts on a neighbour, and prints it.
+/// Measures and prints the effect of hostile hosts on a well-behaved host.
 ///
 /// # Errors
 /// As [`hostile::run`].
@@ -37,7 +37,7 @@ pub fn hostile(args: &HostileArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(report.within()))
 }
 
-/// Measures our target as a fraction of the raw socket exchange, and prints it.
+/// Measures and prints the target's performance as a fraction of the raw socket exchange.
 ///
 /// # Errors
 /// As [`limit::run`].
@@ -47,7 +47,7 @@ pub fn limit(args: &LimitArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(report.within()))
 }
 
-/// Draws what a calibration measured.
+/// Draws the measurements of a calibration.
 ///
 /// # Errors
 /// A calibration that cannot be read, and a picture that cannot be written.

@@ -1,5 +1,4 @@
-//! `lab sim`: the performance model, what it charges, and how near it comes; and runs with
-//! faults in them.
+//! `lab sim`: runs, calibrates and validates the performance model, and tests with injected faults.
 
 use crate::args::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
 use anyhow::{Result, ensure};
@@ -13,10 +12,10 @@ use switch::knobs::Preset;
 use switchyard_lab::check::{self, CheckArgs, MutationsArgs};
 use switchyard_lab::model::{self, ValidateArgs};
 
-/// Does what the command says.
+/// Runs the command.
 ///
 /// # Errors
-/// A run that cannot be, a costs file that cannot be used, a machine that cannot be measured.
+/// An impossible run, an unusable costs file, a machine that cannot be measured.
 pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         SimCommand::Run(args) => simulate(args, output),
@@ -27,7 +26,7 @@ pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
     }
 }
 
-/// Runs seeds, and prints what they survived.
+/// Runs seeds, and prints the survived faults and the failures.
 fn check(args: &CheckArgs, output: Output) -> Result<Outcome> {
     let Some(report) = check::check(args, print)? else {
         return Ok(Outcome::Done);
@@ -36,14 +35,14 @@ fn check(args: &CheckArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::of(report.failures.is_empty()))
 }
 
-/// Puts mutations in force, and prints which were found.
+/// Enables mutations, and prints which of them were found.
 fn mutations(args: &MutationsArgs, output: Output) -> Result<Outcome> {
     let report = check::mutations(args, &|text| output.note(text))?;
     output.result(&report, &report)?;
     Ok(Outcome::of(report.complete()))
 }
 
-/// Measures what this machine charges, and writes the costs file.
+/// Measures the costs of this machine, and writes the costs file.
 fn calibrate(args: &CalibrateArgs, output: Output) -> Result<Outcome> {
     output.check_files(&args.output)?;
     let costs = model::calibrate(&args.cores, &|text| output.note(text))?;
@@ -71,7 +70,7 @@ fn validate(args: &ValidateArgs, output: Output) -> Result<Outcome> {
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     baseline: String,
-    /// Knobs that were turned after it.
+    /// Knobs that were changed after the preset.
     knobs: Vec<String>,
     cores: usize,
     l_apps: usize,
@@ -81,7 +80,7 @@ struct Answer<'a> {
     report: &'a ModelReport,
 }
 
-/// Simulates, and prints what came out.
+/// Simulates, and prints the result.
 fn simulate(args: &SimRunArgs, output: Output) -> Result<Outcome> {
     ensure!(
         args.layout != Layout::Split || args.cores.is_none(),

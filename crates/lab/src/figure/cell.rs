@@ -1,6 +1,6 @@
-//! Places in a figure.
+//! Cells of a figure.
 
-/// A place in a figure: a series at a tick.
+/// A cell of a figure: a series at a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The series' name.
@@ -9,7 +9,7 @@ pub struct Cell {
     pub tick: String,
 }
 
-/// The place of `series` at `tick`.
+/// The cell of `series` at `tick`.
 pub(super) fn cell(series: &'static str, tick: impl ToString) -> Cell {
     Cell {
         series,

@@ -1,4 +1,4 @@
-//! Claims: what a figure should show, as a quotient and a bound that can fail.
+//! Claims: expected properties of a figure, each a quotient with a bound that can fail.
 
 use super::cell::Cell;
 use super::sample::Metric;
@@ -10,9 +10,9 @@ use std::fmt;
 /// Bound of a quotient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// So much or more.
+    /// At least this value.
     AtLeast(f64),
-    /// So much or less.
+    /// At most this value.
     AtMost(f64),
     /// From the first to the second.
     Between(f64, f64),
@@ -21,7 +21,7 @@ pub enum Bound {
 impl Eq for Bound {}
 
 impl Bound {
-    /// Returns true if `quotient` keeps to the bound.
+    /// Returns true if `quotient` is within the bound.
     #[must_use]
     pub fn holds(self, quotient: f64) -> bool {
         match self {
@@ -31,7 +31,7 @@ impl Bound {
         }
     }
 
-    /// Returns the distance of a quotient from its bound, in factors; more is further within.
+    /// Returns the distance of a quotient from its bound, as a factor; larger is further within.
     fn margin(self, quotient: f64) -> f64 {
         match self {
             Self::AtLeast(bound) => quotient / bound,
@@ -72,7 +72,7 @@ pub struct Comparison {
 pub enum Divisor {
     /// Another number of the figure.
     Cell(Cell),
-    /// A number that is the same in every run, where the paper says what part of it something is.
+    /// A constant, for statements of the paper about a share of a known quantity.
     Fixed {
         /// Its meaning.
         name: &'static str,
@@ -84,7 +84,7 @@ pub enum Divisor {
 impl Eq for Divisor {}
 
 impl Divisor {
-    /// All of what a metric in percent is a part of.
+    /// The whole of which a metric in percent is a part.
     pub(super) const WHOLE: Self = Self::Fixed {
         name: "100 %",
         value: 100.0,
@@ -106,7 +106,7 @@ pub struct Claim {
     pub says: &'static str,
     /// The number that is compared.
     pub metric: Metric,
-    /// Which places; each quotient must keep to the bound, and the worst one is reported.
+    /// The compared cells; each quotient must be within the bound, and the worst one is reported.
     pub comparisons: Vec<Comparison>,
     /// Bound of each quotient.
     pub bound: Bound,
@@ -121,25 +121,25 @@ pub struct Verdict {
     pub says: &'static str,
     /// The number that was compared.
     pub metric: &'static str,
-    /// Which two were: of several, the decisive ones.
+    /// The compared cells; of several pairs, the decisive one.
     pub compared: String,
-    /// The first.
+    /// The dividend.
     pub of: RunSummary,
-    /// The second.
+    /// The divisor.
     pub to: RunSummary,
-    /// The first divided by the second, repetition by repetition.
+    /// The dividend divided by the divisor, per repetition.
     pub quotient: RunSummary,
     /// Bound of the median of the quotients.
     pub bound: Bound,
-    /// The median keeps to the bound.
+    /// The median is within the bound.
     pub holds: bool,
 }
 
 impl Claim {
-    /// Judges the claim by `numbers`: those of each repetition at a place.
+    /// Judges the claim by `numbers`, which returns the values of all repetitions of a cell.
     ///
     /// # Errors
-    /// A place that was not run, or where the number makes no sense.
+    /// A cell that was not run, or without a meaningful value.
     pub fn judge(&self, numbers: impl Fn(&Cell, Metric) -> Option<Vec<f64>>) -> Result<Verdict> {
         let judged = self.comparisons.iter().map(|Comparison { of, to }| {
             let metric = self.metric.key();
@@ -166,7 +166,7 @@ impl Claim {
         worst.with_context(|| format!("{}: nothing to compare", self.name))
     }
 
-    /// Divides run by run.
+    /// Divides per repetition.
     fn compare(&self, of: &[f64], to: &[f64], compared: String) -> Result<Verdict> {
         let quotients: Vec<_> = of.iter().zip(to).map(|(of, to)| of / to).collect();
         let spread = |runs: &[f64]| RunSummary::of(runs).context("there was no run");
@@ -204,7 +204,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Claims as lines for people.
+/// Formats claims as text, one per line.
 #[must_use]
 pub(super) fn lines(verdicts: &[Verdict]) -> String {
     use fmt::Write as _;
@@ -229,7 +229,7 @@ pub(super) fn lines(verdicts: &[Verdict]) -> String {
     text
 }
 
-/// A number with three digits that count.
+/// Formats a number with three significant digits.
 #[must_use]
 pub fn short(value: f64) -> String {
     let magnitude = value.abs();

@@ -1,5 +1,4 @@
-//! Processor time that runs lose: to the hypervisor, and to other processes
-//! on this machine.
+//! Processor time that a run loses to the hypervisor and to other processes of this machine.
 
 use crate::proc::Scheduled;
 use base::Nanos;
@@ -12,23 +11,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Parts of the time of all processors, in permille.
+/// Disturbances, as parts of the time of all processors, in permille.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbance {
-    /// Time that the hypervisor took.
+    /// Time taken by the hypervisor.
     pub stolen: f64,
-    /// Time of other processes than this one and those that it started, with threads of the kernel
-    /// among them.
+    /// Time of processes other than this one and its descendants, including kernel threads.
     pub others: f64,
-    /// Nanoseconds that a cache line took from one processor to another afterwards; 0 where there
-    /// is one processor only. No disturbance, but a part of what a run finds: a hypervisor moves
-    /// its processors, and two that share a cache are several times nearer than two that do not.
+    /// Nanoseconds that a cache line takes from one processor to another after the run; 0 if there
+    /// is only one processor. Not a disturbance, but a condition of the run: a hypervisor moves its
+    /// virtual processors, and two that share a cache exchange lines several times faster than two
+    /// that do not.
     pub apart_ns: f64,
 }
 
 impl Disturbance {
-    /// More of either disturbs a run. The kernel counts what is stolen in hundredths of a second,
-    /// so of a short run none may go; and hardly a machine lets a run alone entirely.
+    /// Above either value a run counts as disturbed. The kernel counts stolen time in hundredths of
+    /// a second, so a short run may lose none; hardly any machine leaves a run entirely
+    /// undisturbed.
     pub const QUIET: Self = Self {
         stolen: 2.0,
         others: 5.0,
@@ -38,7 +38,7 @@ impl Disturbance {
     /// Returns the disturbance since `before`, and the present distance between the processors.
     ///
     /// # Errors
-    /// Those of [`ProcessorTime::now`].
+    /// As [`ProcessorTime::now`].
     pub fn since(before: &ProcessorTime) -> io::Result<Self> {
         let since = ProcessorTime::now()?.since(before);
         Ok(Self {
@@ -55,30 +55,30 @@ impl Disturbance {
     }
 }
 
-/// Processor time of all users since the machine's start.
+/// Processor time by user since boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
     /// Time of all processors, in the kernel's ticks.
     all: u64,
-    /// Of that, what the hypervisor took; zero on real processors.
+    /// The part of it taken by the hypervisor; zero on real processors.
     stolen: u64,
-    /// Nanoseconds that the threads of each other process ran.
+    /// Run time of each other process's threads, in nanoseconds.
     others: HashMap<u32, u64>,
 }
 
 impl ProcessorTime {
-    /// Looks now.
+    /// Reads the present values.
     ///
     /// # Errors
-    /// Whatever reading `/proc` says; that a process ended meanwhile is none.
+    /// `/proc` cannot be read. A process that ended meanwhile is no error.
     pub fn now() -> io::Result<Self> {
         let mut now = Self::parse(&fs::read_to_string("/proc/stat")?).unwrap_or_default();
         now.others = others(std::process::id())?;
         Ok(now)
     }
 
-    /// From the line of all processors: user, nice, system, idle, iowait, irq, softirq, steal;
-    /// what follows is part of user and nice. `[proc_stat(5)]`
+    /// Parses the line of all processors: user, nice, system, idle, iowait, irq, softirq, steal;
+    /// the later fields are parts of user and nice. `[proc_stat(5)]`
     fn parse(text: &str) -> Option<Self> {
         let all = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let fields = all.split_ascii_whitespace().take(8);
@@ -93,13 +93,13 @@ impl ProcessorTime {
         })
     }
 
-    /// Returns what disturbed this process and those that it started since `before`.
+    /// Returns the disturbance of this process and its descendants since `before`.
     fn since(&self, before: &Self) -> Disturbance {
         let all = self.all.saturating_sub(before.all).max(1) as f64;
         let stolen = self.stolen.saturating_sub(before.stolen) as f64;
         let ran = |(pid, &ran): (&u32, &u64)| {
             let before = before.others.get(pid).copied().unwrap_or_default();
-            // A number may be given again, to a process that ran less.
+            // A PID may be reused, by a process that ran for less time.
             ran.checked_sub(before).unwrap_or(ran)
         };
         let others = self.others.iter().map(ran).sum::<u64>() as f64;
@@ -111,8 +111,8 @@ impl ProcessorTime {
     }
 }
 
-/// Stretches of so many ways of the line, there and back. The median of them counts: others may
-/// have a processor for a while.
+/// Number of samples, each of [`WAYS`] transfers of the line in both directions. The median counts,
+/// because other processes may occupy a processor for a while.
 const STRETCHES: usize = 9;
 /// See [`STRETCHES`].
 const WAYS: u32 = 256;
@@ -120,8 +120,8 @@ const WAYS: u32 = 256;
 /// Longest wait for the line: an end that waits longer has lost the other processor.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Returns the time that a cache line takes between the first two allowed processors; zero if there
-/// is none, or where it is not to be had.
+/// Returns the transfer time of a cache line between the first two allowed processors; zero if
+/// there is only one, or if it cannot be measured.
 fn apart() -> Duration {
     let Ok(cores) = placement::allowed_cores() else {
         return Duration::ZERO;
@@ -130,7 +130,7 @@ fn apart() -> Duration {
         return Duration::ZERO;
     };
     let line = AtomicU32::new(0);
-    // Both ends have the line in turns: one when it is even, the other when it is odd.
+    // The ends take turns: one writes when the value is even, the other when it is odd.
     let end = |core, odd: u32| {
         placement::pin_to(core).ok()?;
         let mut stretches = [Duration::ZERO; STRETCHES];
@@ -162,8 +162,8 @@ fn apart() -> Duration {
     way.ok().flatten().unwrap_or_default()
 }
 
-/// Returns the nanoseconds that each process ran, but for `own`, those that it started, and kernel
-/// threads that receive packets: here these are the packets of what is measured.
+/// Returns the run time in nanoseconds of each process, except `own`, its descendants, and kernel
+/// threads that receive packets: these packets belong to the measurement.
 fn others(own: u32) -> io::Result<HashMap<u32, u64>> {
     let mut parents = HashMap::new();
     let mut receivers = HashSet::new();
@@ -183,7 +183,7 @@ fn others(own: u32) -> io::Result<HashMap<u32, u64>> {
     }
     let is_ours = |pid: &u32| {
         let ancestors = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
-        // Parents that change while one looks could make a ring.
+        // Parents that change during the scan could form a cycle.
         ancestors.take(parents.len()).any(|pid| pid == own)
     };
     let foreign = parents
@@ -192,15 +192,15 @@ fn others(own: u32) -> io::Result<HashMap<u32, u64>> {
     Ok(foreign.map(|&pid| (pid, ran(pid))).collect())
 }
 
-/// From `stat`, which begins with the number, the name in parentheses, which may hold
-/// anything, the state, and the parent's number. `[proc_pid_stat(5)]`
+/// Parses `stat`: the PID, the name in parentheses, which may contain any character, the state, and
+/// the parent's PID. `[proc_pid_stat(5)]`
 fn name_and_parent(stat: &str) -> Option<(&str, u32)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     Some((name, after.split_ascii_whitespace().nth(1)?.parse().ok()?))
 }
 
-/// Returns the nanoseconds that the living threads of a process ran; nothing where it has ended.
+/// Returns the run time in nanoseconds of a process's live threads; zero if it has ended.
 fn ran(pid: u32) -> u64 {
     Nanos::from(Scheduled::of(pid, "").run).0
 }
@@ -231,7 +231,7 @@ mod tests {
             others: others.iter().copied().collect(),
         };
         let before = at(0, &[(1, 500), (2, 7_000_000_000), (3, 9)]);
-        // 2 is another process by now, and 4 is new.
+        // PID 2 is a different process by now, and 4 is new.
         let after = at(
             ticks,
             &[(1, 1_000_000_500), (2, 2_000_000_000), (4, 1_000_000_000)],
@@ -256,7 +256,7 @@ mod tests {
         let seen = others(own).unwrap();
         assert!(!seen.contains_key(&own));
         assert!(!seen.contains_key(&child.id()));
-        // To the child, this process is another.
+        // From the child's view, this process is another process.
         assert!(others(child.id()).unwrap()[&own] > 0);
         drop(child.stdin.take());
         child.wait().unwrap();
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_line_takes_its_time_from_one_processor_to_another() {
         let several = placement::allowed_cores().unwrap().len() > 1;
-        // Others may have the processors all the time; then it is not to be had.
+        // If other processes occupy the processors all the time, it cannot be measured.
         let ways = (0..50).map(|_| apart());
         assert_eq!(ways.max().unwrap() > Duration::ZERO, several);
     }

@@ -1,5 +1,5 @@
-//! The goals: what this stack promises, each as a number and a bound. Nearly all are quotients of
-//! two runs, against a baseline; what passing through the switchboard costs has no baseline.
+//! Performance goals of this stack, each a number with a bound. Nearly all are quotients of a run
+//! and a baseline's run; the cost of the switchboard has no baseline.
 
 use super::claim::{Bound, Claim, Comparison, Verdict};
 use super::measure::{Effort, Measured};
@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use switch::Class;
 
-/// A promise.
+/// A performance goal.
 #[derive(Clone, Debug)]
 pub struct Goal {
     /// Its name.
     pub name: &'static str,
-    /// The bounded number, in words.
+    /// Description of the bounded number.
     pub what: &'static str,
     number: Number,
     bound: Bound,
@@ -28,16 +28,16 @@ pub struct Goal {
 /// The number that has a bound.
 #[derive(Clone, Debug)]
 enum Number {
-    /// That of one run divided by that of another; of several pairs the worst.
+    /// The number of one run divided by that of another; of several pairs the worst.
     Quotient {
         metric: Metric,
         pairs: Vec<(Run, Run)>,
-        /// The same quotient of the best that could be: a run with nothing beside it. What this
-        /// misses, the machine does not allow.
+        /// The same quotient for the best possible run, one without other load. If this misses the
+        /// bound, the machine does not allow the goal.
         limit: Option<Box<(Run, Run)>>,
     },
-    /// Processor time of a request through ingress and egress and back, with so many of them
-    /// between two turns of the dataplane thread.
+    /// Processor time of a request through ingress, egress and back, with `depth` requests between
+    /// two turns of the dataplane thread.
     Passing { depth: u32 },
 }
 
@@ -60,7 +60,7 @@ const REQUESTS: Metric = Metric::Requests;
 /// The L-app's rate in an open loop, in requests per second.
 const RATE: u64 = 5000;
 
-/// The systems here use the workload of the goals: T is 64 KiB at depth 16, 32 for `linux`.
+/// The systems here use the goals' workload: T is 64 KiB at depth 16, or 32 for `linux`.
 const OURS: System = System::SWITCHYARD;
 const LINUX: System = System::LINUX;
 const NVME_TCP: System = System::NVME_TCP;
@@ -80,7 +80,7 @@ fn shared(system: System, name: &'static str, l: u32, t: u32) -> Run {
     Run { name, scenario }
 }
 
-/// An L-app that asks at its rate, beside `t` T-apps.
+/// An L-app at its rate, alongside `t` T-apps.
 fn paced(system: System, name: &'static str, t: u32) -> Run {
     let l = Workload {
         rate: Some(RATE),
@@ -96,7 +96,7 @@ fn small(system: System, name: &'static str, depth: u32) -> Run {
     split(system.loaded(4096, depth), name, 0, 1)
 }
 
-/// All promises, in the order of their table.
+/// All goals, in the order of their table.
 #[must_use]
 pub fn all() -> Vec<Goal> {
     let mut goals = against_linux();
@@ -129,8 +129,8 @@ fn goal(
     }
 }
 
-/// Goals, two or three lines for each: a name, the bounded number in words, and the quotient of two
-/// runs with its bound.
+/// Declares goals, two or three lines each: a name, a description of the bounded number, and the
+/// quotient of two runs with its bound.
 macro_rules! goals {
     ($($name:literal $what:literal:
         $metric:expr, [$of:expr, $to:expr] $sign:tt $bound:expr
@@ -143,7 +143,7 @@ macro_rules! goals {
 }
 
 impl Goal {
-    /// Shows beside the result what it would be with this run instead of ours, or of others.
+    /// Adds the limit: the quotient of these two runs, shown next to the result.
     fn limited_by(mut self, of: Run, to: Run) -> Self {
         if let Number::Quotient { limit, .. } = &mut self.number {
             *limit = Some(Box::new((of, to)));
@@ -151,7 +151,7 @@ impl Goal {
         self
     }
 
-    /// The claim that a quotient keeps to the bound.
+    /// The claim that a quotient is within the bound.
     fn claim<'a>(&self, metric: Metric, pairs: impl IntoIterator<Item = &'a (Run, Run)>) -> Claim {
         let comparison = |(of, to): &(Run, Run)| Comparison {
             of: cell(of.name, HERE),
@@ -167,8 +167,8 @@ impl Goal {
     }
 }
 
-/// L with a core for itself and another for its target, both polling: what the machine does to
-/// this, it does to every stack.
+/// L with a core for itself and a core for its target, both polling: the effects of the machine on
+/// this run affect every stack.
 fn alone_polling() -> Run {
     split(POLL, "poll 1 L", 1, 0)
 }
@@ -281,7 +281,7 @@ fn doorbells() -> Vec<Goal> {
     ]
 }
 
-/// Cost of the token scheduler on a device that needs none.
+/// Cost of the token scheduler on a device that does not need it.
 fn tokens() -> Goal {
     let mut with = small(OURS, "switchyard 4 KiB x 128, tokens", 128);
     for process in &mut with.scenario.processes {
@@ -318,7 +318,7 @@ fn passing() -> Vec<Goal> {
     ]
 }
 
-/// Returns the plan of `goals`: each scenario once, however many of them use it.
+/// Returns the plan of `goals`, with each scenario once, even if several goals use it.
 #[must_use]
 pub fn plan(goals: &[Goal]) -> Plan {
     let mut plan = Plan::over(Axis::new("Goals", "", [HERE]));
@@ -344,16 +344,16 @@ pub fn plan(goals: &[Goal]) -> Plan {
     plan
 }
 
-/// The only place on the axis: goals are not a sweep.
+/// The only tick on the axis: goals are not a sweep.
 const HERE: &str = "";
 
 /// Verdict on a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Judged {
-    /// A quotient was judged.
+    /// Verdict on a quotient.
     Quotient(QuotientVerdict),
-    /// A number was, as it is.
+    /// Verdict on a number.
     Number(NumberVerdict),
 }
 
@@ -363,12 +363,12 @@ pub struct QuotientVerdict {
     /// The quotient.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// The same with nothing beside the run that is to be good: what the machine allowed.
+    /// The same for the best possible run, one without other load: the limit of the machine.
     pub limit: Option<RunSummary>,
 }
 
 impl QuotientVerdict {
-    /// Returns true if nothing could have reached the bound on this machine.
+    /// Returns true if no stack could have reached the bound on this machine.
     #[must_use]
     pub fn is_out_of_reach(&self) -> bool {
         let beyond = |limit: RunSummary| !self.verdict.bound.holds(limit.median);
@@ -376,20 +376,20 @@ impl QuotientVerdict {
     }
 }
 
-/// Verdict on a goal that bounds a number and no quotient.
+/// Verdict on a goal that bounds a plain number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NumberVerdict {
     /// The goal's name.
     pub name: &'static str,
-    /// The bounded number, in words.
+    /// Description of the bounded number.
     pub says: &'static str,
     /// The number's name, with the unit last.
     pub metric: &'static str,
-    /// The number, over the repetitions.
+    /// The number, summarised over the repetitions.
     pub number: RunSummary,
     /// Bound of its median.
     pub bound: Bound,
-    /// The median keeps to the bound.
+    /// The median is within the bound.
     pub holds: bool,
 }
 
@@ -404,8 +404,9 @@ impl Judged {
     }
 }
 
-/// Returns the verdict on each of `goals`, for which `plan` was `measured`. `cost` measures what
-/// passing through the switchboard costs at a depth, in nanoseconds; it is asked `effort.runs` times.
+/// Returns the verdict on each of `goals`, for which `plan` was `measured`. `cost` measures the
+/// cost of passing through the switchboard at a depth, in nanoseconds; it is called `effort.runs`
+/// times.
 ///
 /// # Errors
 /// A number that could not be measured.
@@ -452,19 +453,19 @@ pub fn judge(
     judged.collect()
 }
 
-/// Requests of one measurement: enough to forget how it began, and some milliseconds.
+/// Requests of one measurement: enough to hide the start-up, and a few milliseconds.
 const PASSING_REQUESTS: u64 = 20_000;
 
-/// Processor time in nanoseconds of a request through ingress and egress and back: the mean over
-/// `span`, alone on the processor where applications run.
+/// Measures the processor time in nanoseconds of a request through ingress, egress and back: the
+/// mean over `span`, alone on the processor of the applications.
 ///
 /// # Errors
-/// When the processor may not be used, or the machine refuses an io_uring.
+/// The processor may not be used, or the machine refuses an io_uring.
 pub fn cost_of_passing(depth: u32, span: Duration) -> Result<f64> {
     let measure = move || {
         reactor::placement::pin_to(CoreId(LOAD_CORE))?;
         let once = || host::switchboard::cost_of_passing(PASSING_REQUESTS, depth);
-        // The first brings code and data into the caches.
+        // The first run brings code and data into the caches.
         once()?;
         let (began, mut costs) = (Instant::now(), Vec::new());
         while costs.is_empty() || began.elapsed() < span {
@@ -472,7 +473,7 @@ pub fn cost_of_passing(depth: u32, span: Duration) -> Result<f64> {
         }
         Ok(costs.iter().sum::<f64>() / costs.len() as f64)
     };
-    // Pinned, the thread is of no further use.
+    // A separate thread, because pinning it makes it useless for other work.
     let thread = std::thread::Builder::new().spawn(measure);
     let thread = thread.context("cannot start a thread")?;
     thread.join().expect("measuring does not panic")

@@ -1,4 +1,4 @@
-//! Goals that are measured and judged, as JSON and as a table.
+//! Measured and judged goals, as JSON and as a table.
 
 use super::goals::{self, Goal, Judged, QuotientVerdict};
 use super::{Disturbances, Effort, Progress, Quiet, measure, short};
@@ -9,7 +9,7 @@ use load::{Machine, RunSummary};
 use serde::Serialize;
 use std::fmt;
 
-/// Every goal that was measured, and whether it is reached.
+/// Every measured goal, and whether it is reached.
 #[derive(Debug, Serialize)]
 pub struct GoalsReport {
     goals: Vec<Judged>,
@@ -19,7 +19,7 @@ pub struct GoalsReport {
     machine: Machine,
 }
 
-/// Measures goals, each run up to `tries` times until it is quiet.
+/// Measures goals. A disturbed run is repeated, up to `tries` times in all.
 ///
 /// # Errors
 /// A machine without two processors, and runs that fail.
@@ -51,10 +51,10 @@ impl GoalsReport {
     }
 }
 
-/// An empty place in a line.
+/// An empty table cell.
 const NOTHING: &str = "-";
 
-/// A goal's line: of a quotient also what was divided, and what the machine allowed.
+/// A goal's row; a quotient also shows the divided numbers and the machine's limit.
 fn row(goal: &Judged) -> Vec<String> {
     let (says, divided, number) = match goal {
         Judged::Quotient(QuotientVerdict { verdict, limit }) => {

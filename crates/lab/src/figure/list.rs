@@ -2,7 +2,7 @@
 
 use super::{Figure, blk_switch, i10, reflex, thesis};
 
-/// All figures, in the papers' order, the simulated variant of each behind the measured one.
+/// All figures in the papers' order; the simulated variant of each follows the measured one.
 pub const FIGURES: &[Figure] = &[
     blk_switch::fig02::FIGURE,
     blk_switch::fig03::SIZE,
@@ -75,8 +75,8 @@ pub const FIGURES: &[Figure] = &[
     thesis::fig23::WRITES,
 ];
 
-/// Returns the figures that `name` means: one, all parts of one, or "all"; empty where there is
-/// none. A paper and a number may also be joined by a slash.
+/// Returns the figures that `name` selects: one, all parts of one, or "all"; empty if there is
+/// none. A slash may also join paper and number.
 #[must_use]
 pub fn named(name: &str) -> Vec<&'static Figure> {
     let name = &name.replace('/', "-");
@@ -92,8 +92,8 @@ pub fn named(name: &str) -> Vec<&'static Figure> {
         .collect()
 }
 
-/// Returns the present name of a figure that had another one: simulated figures of ReFlex had no
-/// `sim-`, and those that are measured ended in `-machine`.
+/// Returns the current name of a renamed figure: simulated figures of ReFlex had no `sim-`, and
+/// measured ones ended in `-machine`.
 #[must_use]
 pub fn renamed(name: &str) -> Option<String> {
     let name = name.replace('/', "-");

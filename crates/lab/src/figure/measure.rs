@@ -1,4 +1,4 @@
-//! Runs a figure's points, again and again, in turns.
+//! Runs a figure's points repeatedly, in turns.
 
 use super::plan::{Cell, Extent, Plan};
 use super::sample::{Metric, Sample};
@@ -9,25 +9,25 @@ use std::time::Duration;
 /// Repetitions and times of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Repetitions of everything: 1 to [`RUNS_MAX`].
+    /// Repetitions of each point: 1 to [`RUNS_MAX`].
     pub runs: usize,
     /// Measured time of each run.
     pub measured: Duration,
-    /// Time that each run takes before it is measured.
+    /// Warm-up of each run.
     pub warmup: Duration,
-    /// Fixes the order of requests; each repetition has another.
+    /// Seed of the order of requests; each repetition has a different one.
     pub seed: u64,
 }
 
-/// Repetitions and measured time: to quote, and to look.
+/// Repetitions and measured time of a full measurement, and of a quick one.
 const FULL: (usize, Duration) = (5, Duration::from_secs(3));
 const QUICK: (usize, Duration) = (3, Duration::from_millis(500));
 
-/// Of each run's measured time, this part is run before; never longer than a second.
+/// The warm-up is the measured time of a run divided by this number, at most one second.
 const WARMUP_DIVISOR: u32 = 2;
 
 impl Effort {
-    /// So many runs of this length.
+    /// `runs` repetitions of `measured` each.
     #[must_use]
     pub fn new(runs: usize, measured: Duration, seed: u64) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Effort {
         }
     }
 
-    /// The effort for a figure of this extent, where nothing else is asked for.
+    /// The effort for a figure of this extent; `runs` and `measured` override the defaults.
     #[must_use]
     pub fn of(extent: Extent, runs: Option<usize>, measured: Option<Duration>, seed: u64) -> Self {
         let default = match extent {
@@ -53,26 +53,26 @@ impl Effort {
     }
 }
 
-/// Repetitions at most: their results are kept.
+/// Most repetitions: all results are kept in memory.
 pub const RUNS_MAX: usize = 1000;
 
 /// An executor of scenarios.
 pub trait Runner {
-    /// Runs it once.
+    /// Runs the scenario once.
     ///
     /// # Errors
-    /// When it cannot be set up, or when requests fail.
+    /// It cannot be set up, or requests fail.
     fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample>;
 }
 
 /// Progress of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Runs that are done.
+    /// Completed runs.
     pub done: usize,
-    /// Runs in all.
+    /// All runs.
     pub total: usize,
-    /// Point that is measured next, if it is one of several.
+    /// The next point, if it is one of several.
     pub next: Option<&'a Cell>,
 }
 
@@ -84,7 +84,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Each repetition's number at a place of `plan`, which is what was measured.
+    /// Returns the value of each repetition at a cell of the measured `plan`.
     #[must_use]
     pub fn numbers(&self, plan: &Plan, cell: &Cell, metric: Metric) -> Option<Vec<f64>> {
         let samples = self.samples.get(plan.position(cell)?)?;
@@ -92,11 +92,11 @@ impl Measured {
     }
 }
 
-/// Runs all points of `plan`, `effort.runs` times over.
+/// Runs all points of `plan`, `effort.runs` times.
 ///
-/// A repetition runs every point once, so that a machine that grows slower or faster over the
-/// minutes bears on all alike; each repetition begins with another point, so that none always
-/// follows the same one.
+/// Each repetition runs every point once, so that a slow change of the machine's speed affects all
+/// points alike. Each repetition begins with a different point, so that no point always follows the
+/// same one.
 ///
 /// # Errors
 /// The first error of a run, with the point and the repetition.

@@ -1,12 +1,11 @@
-//! The figures of the papers, run again on this machine.
+//! The figures of the papers, reproduced on this machine.
 //!
-//! What is this: each figure is a file that declares its workload, the systems it compares, its
-//! sweep, and the shape that the paper claims, as quotients with bounds. A [`Runner`] runs the
-//! [`Scenario`]s of its [`Plan`] in turns ([`measure`]); a [`FigureReport`] summarises and judges them,
-//! and [`plot`] draws them. The command line owns the runner and the files.
+//! Each figure is a file that declares its workload, the compared systems, its sweep, and the
+//! paper's claims as quotients with bounds. A [`Runner`] runs the [`Scenario`]s of its [`Plan`] in
+//! turns ([`measure`]); a [`FigureReport`] summarises and judges them, and [`plot`] draws them. The
+//! command line owns the runner and the files.
 //!
-//! What must never happen: a number that was not measured in the very run that a report is of, or
-//! a claim that cannot fail.
+//! Invariants: every number in a report was measured in that very run; every claim can fail.
 
 mod args;
 mod blk_switch;
@@ -56,14 +55,14 @@ use sim::paths::Machine as Processors;
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name: paper, number, and part where the paper's figure has several; `sim-` before them
-    /// where it is simulated, by a model of the machine or by emulated devices in virtual time.
+    /// Its name: paper, number, and part if the paper's figure has several, with the prefix `sim-`
+    /// if it is simulated by a model of the machine or by emulated devices in virtual time.
     pub name: &'static str,
     /// Title: the subject of the figure.
     pub title: &'static str,
     /// Place in the paper.
     pub paper: &'static str,
-    /// Workload, in words.
+    /// Description of the workload.
     pub workload: &'static str,
     /// Source of its numbers.
     pub work: Work,
@@ -72,10 +71,11 @@ pub struct Figure {
 /// Source of a figure's numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// It is measured on this machine: what is run, shown and claimed.
+    /// Measured on this machine; returns the plan.
     Machine(fn(Extent) -> Plan),
-    /// The simulator's model says.
+    /// Computed by the simulator's model.
     Simulated(Simulation),
-    /// The simulator's model of I/O paths runs what is measured elsewhere, on these processors.
+    /// The plan of a measured figure, run by the simulator's model of I/O paths on these
+    /// processors.
     Paths(fn(Extent) -> Plan, fn(&Costs) -> Processors),
 }

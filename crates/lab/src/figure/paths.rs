@@ -1,8 +1,8 @@
-//! Scenarios of I/O paths in virtual time: what a measured figure runs, by the simulator's model of
-//! eight processors, as the thesis had, instead of this machine. `[Yu §6]`
+//! Scenarios of I/O paths in virtual time: the simulator's model of eight processors, as in the
+//! thesis, runs the scenarios of a measured figure. `[Yu §6]`
 //!
-//! The devices are those of the measured figures, with more room; the options of the systems say
-//! which path they take, and whether through a cache.
+//! The devices are those of the measured figures, but larger; the systems' options select the path,
+//! and whether there is a cache.
 
 use super::measure::{Effort, Runner};
 use super::sample::{AppSample, Sample};
@@ -18,13 +18,13 @@ use switch::path::PathRules;
 /// Pages of the device: 16 GiB.
 const DEVICE_PAGES: u64 = 1 << 22;
 
-/// Pages of a cache: 32 MiB. Like the thesis' memory it is much smaller than the device; the
-/// smaller it is, the sooner it is in the state that it stays in.
+/// Pages of a cache: 32 MiB. As in the thesis, it is much smaller than the device; a smaller cache
+/// reaches its steady state sooner.
 const CACHE_PAGES: usize = 8192;
 
 const WARM_UP: Nanos = Nanos::from_millis(40);
 
-/// Runs scenarios on such a machine.
+/// Runs scenarios on the simulated machine.
 #[derive(Debug)]
 pub(super) struct Simulator(pub(super) Machine);
 
@@ -53,8 +53,8 @@ impl Runner for Simulator {
     }
 }
 
-/// Returns the time of a read of so many pages by the device without a delay, in microseconds: what
-/// makes it slower stands for the thesis' software.
+/// Returns the time of a read of `pages` pages by the device without added delay, in microseconds;
+/// the added delay stands for the thesis' software.
 fn device_alone_us(pages: u64) -> Result<f64> {
     let device: Profile = "dram-ssd".parse()?;
     let read = Access::Read { page: 0, pages };
@@ -62,7 +62,7 @@ fn device_alone_us(pages: u64) -> Result<f64> {
     Ok(end.0 as f64 / 1e3)
 }
 
-/// The model knows commands by their pages, and no waiting from idle.
+/// The report of a path. The model counts commands by their pages, and has no iowait.
 fn path_report(path: &str, report: &Report) -> PathReport {
     PathReport {
         path: path.to_owned(),
@@ -108,7 +108,7 @@ fn setup(scenario: &Scenario, machine: Machine, effort: &Effort) -> Result<Setup
     })
 }
 
-/// Threads that all do the same, or of which every other one writes and the others read.
+/// Identical threads, or threads of which every second one writes and the remaining ones read.
 fn load_of(apps: &[Workload], cached: bool) -> Result<Load> {
     let mix = match apps {
         [app] => Mix::OfRequests(u16::from(app.read_percent) * 10),

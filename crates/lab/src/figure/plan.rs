@@ -11,9 +11,9 @@ use std::fmt;
 /// Extent of a figure's sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Everything.
+    /// The full sweep.
     Full,
-    /// Fewer points of each sweep: to look at it, not to quote it.
+    /// Fewer points of each sweep: for a first impression, not for publication.
     Quick,
 }
 
@@ -28,12 +28,12 @@ impl Extent {
     }
 }
 
-/// A horizontal axis: what is varied, and its values in the order they are shown.
+/// A horizontal axis: the varied quantity, and its values in display order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// The varied quantity.
     pub label: &'static str,
-    /// Its unit; empty for a number of things and for names.
+    /// Its unit; empty for counts and names.
     pub unit: &'static str,
     /// The values, as text.
     pub ticks: Vec<String>,
@@ -53,14 +53,14 @@ impl Axis {
         }
     }
 
-    /// Label and unit.
+    /// Label and unit, as the axis title.
     #[must_use]
     pub fn title(&self) -> String {
         titled(self.label, self.unit)
     }
 }
 
-/// "label (unit)", or the label alone where there is no unit.
+/// "label (unit)", or only the label if there is no unit.
 #[must_use]
 pub(super) fn titled(label: &str, unit: &str) -> String {
     if unit.is_empty() {
@@ -73,18 +73,18 @@ pub(super) fn titled(label: &str, unit: &str) -> String {
 /// Form of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Bars side by side: the ticks are names, or few.
+    /// Bars side by side: the ticks are names, or there are few.
     Bars,
-    /// Points that a line connects: the ticks are a sweep.
+    /// Points connected by a line: the ticks are a sweep.
     Lines,
 }
 
 /// The scale of a panel's vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// From zero.
+    /// Linear, from zero.
     Linear,
-    /// Powers of ten: latencies that differ by orders of magnitude.
+    /// Logarithmic, for latencies that differ by orders of magnitude.
     Log,
 }
 
@@ -95,7 +95,7 @@ pub struct Panel {
     pub metric: Metric,
     /// Form.
     pub style: Style,
-    /// On which scale.
+    /// Scale of the vertical axis.
     pub scale: Scale,
 }
 
@@ -136,7 +136,7 @@ impl Panel {
     }
 }
 
-/// One thing to run, and where its numbers are shown.
+/// A scenario to run, and the cell of its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// Place.
@@ -145,9 +145,9 @@ pub struct Point {
     pub scenario: Scenario,
 }
 
-/// Adds claims to a plan, a line or two for each: a name, the paper's statement, and the quotient
+/// Adds claims to a plan, one or two lines each: a name, the paper's statement, and the quotient
 /// with its bound. Either side of the quotient is a cell, `(series, tick)`, or with `at` a series,
-/// which is compared at each of the ticks that follow.
+/// which is compared at each of the following ticks.
 macro_rules! claims {
     ($plan:expr; $($name:literal $says:literal:
         $metric:expr, $of:tt / $to:tt $sign:tt $bound:expr $(, at $ticks:expr)?;)+) => {$(
@@ -180,7 +180,7 @@ macro_rules! claims {
 }
 pub(in crate::figure) use claims;
 
-/// Pairs of the places of two series at each of `ticks`.
+/// Pairs of the cells of two series at each of `ticks`.
 pub(super) fn at_each<T: ToString>(
     of: &'static str,
     to: &'static str,
@@ -190,17 +190,17 @@ pub(super) fn at_each<T: ToString>(
     ticks.into_iter().map(pair)
 }
 
-/// All that a figure runs, shows and claims.
+/// The contents of a figure: its points, panels and claims.
 ///
-/// Points are run in the order in which they are here, again in each repetition: those that are
-/// compared belong next to each other.
+/// Points run in the order given here, again in each repetition; compared points should be
+/// adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The horizontal axis of all panels.
     pub x: Axis,
     /// The series' names in the order of the legend.
     pub series: Vec<&'static str>,
-    /// Points that are run.
+    /// Points to run.
     pub points: Vec<Point>,
     /// Panels.
     pub panels: Vec<Panel>,
@@ -209,12 +209,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the places on the axis from `least` on.
+    /// Returns the ticks from `least` on.
     pub(super) fn ticks_from(&self, least: f64) -> Vec<String> {
         self.ticks_within(least, f64::INFINITY)
     }
 
-    /// Returns the places on the axis up to `most`.
+    /// Returns the ticks up to `most`.
     pub(super) fn ticks_up_to(&self, most: f64) -> Vec<String> {
         self.ticks_within(f64::NEG_INFINITY, most)
     }
@@ -239,7 +239,7 @@ impl Plan {
         }
     }
 
-    /// Every system at each value, in turns: the scenarios that are compared follow each other.
+    /// Adds every system at each value; compared scenarios are adjacent.
     #[must_use]
     pub fn sweep<T: fmt::Display + Copy>(
         label: &'static str,
@@ -257,7 +257,7 @@ impl Plan {
         plan
     }
 
-    /// Adds a point, and its series where that is new.
+    /// Adds a point, and its series if it is new.
     pub fn run(&mut self, series: &'static str, tick: impl ToString, scenario: Scenario) {
         if !self.series.contains(&series) {
             self.series.push(series);
@@ -275,7 +275,7 @@ impl Plan {
         self
     }
 
-    /// Adds the claim that the first of each pair is so many times the second.
+    /// Adds the claim that the first cell of each pair, divided by the second, is within the bound.
     pub fn claim_pairs(
         &mut self,
         name: &'static str,
@@ -296,7 +296,7 @@ impl Plan {
         });
     }
 
-    /// Takes out a series, and all claims about it.
+    /// Removes a series, and all claims about it.
     pub fn leave_out(&mut self, series: &str) {
         self.series.retain(|name| *name != series);
         self.points.retain(|point| point.cell.series != series);
@@ -309,7 +309,7 @@ impl Plan {
         });
     }
 
-    /// Everything that is run, in the order in which it is.
+    /// Returns the cells of all points, in the order in which they run.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         self.points.iter().map(|point| point.cell.clone()).collect()
@@ -321,7 +321,7 @@ impl Plan {
         self.points.iter().position(|point| point.cell == *cell)
     }
 
-    /// Returns the metrics that are shown or claimed, once each, in that order.
+    /// Returns the shown or claimed metrics, once each, in that order.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let shown = self.panels.iter().map(|panel| panel.metric);

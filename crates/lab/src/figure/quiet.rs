@@ -1,9 +1,8 @@
-//! Measures again what was disturbed.
+//! Repeats disturbed measurements.
 //!
-//! On a virtual machine the hypervisor takes processors away for milliseconds, and so do threads
-//! of the kernel that no priority interrupts. That is a large part of what the tail of a short run
-//! shows, and it falls on any of the systems that are compared. The kernel counts both, so a run
-//! that lost too much is thrown away by a number that is not its result.
+//! On a virtual machine, the hypervisor and kernel threads take processors away for milliseconds.
+//! That dominates the tail of a short run, whatever system it measures. The kernel counts both, so
+//! a run that lost too much is discarded by a criterion that is independent of its result.
 
 use super::disturbance::Disturbance;
 use super::measure::{Effort, Runner};
@@ -12,10 +11,10 @@ use super::scenario::Scenario;
 use anyhow::Result;
 use serde::Serialize;
 
-/// Measurements of the same run at most.
+/// Most measurements of the same run.
 pub const TRIES_MAX: u8 = 100;
 
-/// A runner that repeats disturbed runs, and keeps the least disturbed of each.
+/// A runner that repeats disturbed runs, and keeps the least disturbed attempt of each.
 #[derive(Debug)]
 pub struct Quiet<R> {
     inner: R,
@@ -23,22 +22,21 @@ pub struct Quiet<R> {
     seen: Disturbances,
 }
 
-/// Disturbances of the runs that count.
+/// Disturbances of the kept runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Disturbances {
     /// Runs that were measured.
     pub runs: u64,
-    /// Measurements that were thrown away.
+    /// Discarded measurements.
     pub repeated: u64,
-    /// Runs that lost more than [`Disturbance::QUIET`] each time, and count all the same.
+    /// Runs above [`Disturbance::QUIET`] in every attempt, which count nevertheless.
     pub disturbed: u64,
-    /// The largest part of the processors' time that the hypervisor took from one of them, in
-    /// permille.
+    /// Largest part of the processors' time that the hypervisor took during one run, in permille.
     pub stolen_permille_max: f64,
-    /// The largest part that others had while one of them ran, in permille.
+    /// Largest part that other processes used during one run, in permille.
     pub others_permille_max: f64,
-    /// The least and the most nanoseconds that a cache line took from one processor to another; 0
-    /// if it was not measured.
+    /// Smallest and largest time in nanoseconds that a cache line took from one processor to
+    /// another; 0 if not measured.
     pub apart_ns: [f64; 2],
 }
 
@@ -46,7 +44,7 @@ impl<R: Runner> Quiet<R> {
     /// Measures each run up to `tries` times: 1 to [`TRIES_MAX`].
     ///
     /// # Panics
-    /// On another number.
+    /// On any other number.
     pub fn new(inner: R, tries: u8) -> Self {
         assert!((1..=TRIES_MAX).contains(&tries), "{tries} tries");
         Self {
@@ -74,7 +72,8 @@ impl<R: Runner> Runner for Quiet<R> {
 }
 
 impl Disturbances {
-    /// Measures up to `tries` times, until nothing disturbs, and returns what was disturbed least.
+    /// Measures up to `tries` times, until a measurement is undisturbed, and returns the least
+    /// disturbed one.
     ///
     /// # Errors
     /// Those of the measurement.
@@ -141,7 +140,7 @@ mod tests {
     use crate::figure::scenario::{Layout, System};
     use std::time::Duration;
 
-    /// Runs that the hypervisor and others take these parts from, one after the other.
+    /// A sequence of runs with these parts of time taken by the hypervisor and by other processes.
     struct Losing(Vec<(f64, f64)>);
 
     impl Runner for Losing {

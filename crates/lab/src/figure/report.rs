@@ -11,7 +11,7 @@ use load::{Machine, RunSummary, aligned};
 use serde::Serialize;
 use std::fmt;
 
-/// All of a figure's results.
+/// The results of a figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct FigureReport {
     /// The figure's name.
@@ -34,15 +34,15 @@ pub struct FigureReport {
     pub x: Axis,
     /// Names of the series.
     pub series: Vec<&'static str>,
-    /// Numbers at each place.
+    /// Values of each cell.
     pub points: Vec<PointReport>,
     /// Verdicts on the claims.
     pub claims: Vec<Verdict>,
-    /// The numbers are a model's, and no machine's.
+    /// The numbers come from a model, not from a machine.
     pub simulated: bool,
-    /// Disturbances of the runs of a machine.
+    /// Disturbances of runs on a machine.
     pub disturbances: Option<Disturbances>,
-    /// Series that were not run, and why.
+    /// Omitted series, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Machine on which it was measured or simulated.
@@ -63,18 +63,18 @@ pub struct PointReport {
     pub values: Vec<Value>,
 }
 
-/// A number, over the repetitions.
+/// A metric's value, summarised over the repetitions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Value {
-    /// Which number.
+    /// The metric.
     #[serde(serialize_with = "key")]
     pub metric: Metric,
     /// Its unit.
     pub unit: &'static str,
-    /// Median, smallest, largest.
+    /// Median, minimum, maximum.
     #[serde(flatten)]
     pub spread: RunSummary,
-    /// Each repetition's.
+    /// The value of each repetition.
     pub runs: Vec<f64>,
 }
 
@@ -83,10 +83,10 @@ fn key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S:
 }
 
 impl FigureReport {
-    /// Summarises what was measured of `plan`, and judges its claims.
+    /// Summarises the measurements of `plan`, and judges its claims.
     ///
     /// # Errors
-    /// A claim about something that was not measured.
+    /// A claim about a cell that was not measured.
     pub fn of(
         figure: &Figure,
         plan: &Plan,
@@ -140,7 +140,7 @@ impl FigureReport {
         self.claims.iter().all(|claim| claim.holds)
     }
 
-    /// Median, smallest and largest of a number at a place.
+    /// Median, minimum and maximum of a metric at a cell.
     #[must_use]
     pub fn at(&self, series: &str, tick: &str, metric: Metric) -> Option<RunSummary> {
         let here = |point: &&PointReport| point.series == series && point.x == tick;
@@ -149,7 +149,7 @@ impl FigureReport {
         Some(value.spread)
     }
 
-    /// One line for each number: figure, series, tick, metric, unit, median, smallest, largest,
+    /// Returns one line per number: figure, series, tick, metric, unit, median, minimum, maximum,
     /// repetitions. No field needs quotes.
     #[must_use]
     pub fn csv(&self) -> String {

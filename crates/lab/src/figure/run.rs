@@ -1,4 +1,4 @@
-//! Figures that are drawn: measured or simulated, summarised, and written to files.
+//! Runs figures, measured or simulated, and writes their summaries and pictures to files.
 
 use super::{
     Effort, Extent, Figure, FigureReport, Plan, Point, Progress, Quiet, Work, measure, named, plot,
@@ -12,13 +12,13 @@ use sim::model::Costs;
 use std::fmt;
 use std::path::Path;
 
-/// Names of measured figures that once meant their simulated variants.
+/// Names of measured figures that earlier versions used for their simulated variants.
 const MEASURED_TWINS: [&str; 3] = ["reflex-6", "reflex-6b", "reflex-6c"];
 
-/// Returns the figures of these names, each once, in the order in which they are named.
+/// Returns the figures of these names, each once, in the given order.
 ///
 /// # Errors
-/// A name that means no figure.
+/// An unknown name.
 pub fn chosen(names: &[String], note: Note<'_>) -> Result<Vec<&'static Figure>> {
     let mut figures: Vec<&'static Figure> = Vec::new();
     for name in names {
@@ -39,7 +39,7 @@ pub fn chosen(names: &[String], note: Note<'_>) -> Result<Vec<&'static Figure>> 
         }
         figures.extend(found);
     }
-    // Each once, in the order they were named.
+    // Each once, in the given order.
     let mut seen = std::collections::BTreeSet::new();
     figures.retain(|figure| seen.insert(figure.name));
     Ok(figures)
@@ -82,7 +82,7 @@ pub fn draw(
     Ok(report)
 }
 
-/// Takes out of a plan what needs programs that are not there; what, and why.
+/// Removes the series from a plan that need missing programs; returns them, with the reason.
 fn leave_out(plan: &mut Plan, is_there: impl Fn(&str) -> bool) -> Vec<String> {
     let mut reasons = Vec::new();
     for series in plan.series.clone() {
@@ -105,7 +105,7 @@ fn leave_out(plan: &mut Plan, is_there: impl Fn(&str) -> bool) -> Vec<String> {
     reasons
 }
 
-/// The numbers first: a picture can be drawn again from them.
+/// Numbers first: a picture can be drawn again from them.
 fn write(report: &FigureReport, folder: &Path) -> Result<()> {
     let path = |ending: &str| folder.join(format!("{}.{ending}", report.figure));
     let put = |ending: &str, text: String| {
@@ -123,7 +123,7 @@ fn write(report: &FigureReport, folder: &Path) -> Result<()> {
 #[derive(Debug)]
 pub struct List(pub &'static [Figure]);
 
-/// A line of it.
+/// A line of the list.
 #[derive(Debug, Serialize)]
 struct Entry {
     name: &'static str,

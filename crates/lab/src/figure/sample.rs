@@ -1,4 +1,4 @@
-//! Measurements of one run, and the numbers that figures show of it.
+//! Measurements of one run, and the metrics that figures derive from them.
 
 use super::disturbance::Disturbance;
 use super::scenario::Scenario;
@@ -9,21 +9,21 @@ use switch::Class;
 /// Measurements of one run of a scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Each application, in the order of the scenario's.
+    /// Each app, in the scenario's order.
     pub apps: Vec<AppSample>,
-    /// Processors that the applications' processes kept busy, on average over their life.
+    /// Mean number of busy processors of the applications' processes, over their lifetime.
     pub host_cores: f64,
-    /// Processors that the target kept busy over the same time.
+    /// Mean number of busy processors of the target over the same time.
     pub target_cores: f64,
     /// Disturbance of the run.
     pub disturbance: Disturbance,
-    /// Time slices of the threads of the processes that run L-apps only.
+    /// Time slices of threads of processes that run only L-apps.
     pub slices: Option<Slices>,
     /// Sends of the host's lanes.
     pub host_sends: Sends,
     /// Sends of the target's I/O queues.
     pub target_sends: Sends,
-    /// The work of the I/O path, where the applications used one.
+    /// Counters of the I/O path, if the applications used one.
     pub path: Option<PathReport>,
 }
 
@@ -36,29 +36,29 @@ pub struct AppSample {
     pub iops: f64,
     /// Bytes per second.
     pub bytes_per_second: f64,
-    /// In microseconds.
+    /// Latency in microseconds.
     pub latency: Latency,
-    /// The part of it that was spent in software, where the device knows its own.
+    /// The part of it in software, if the device reports its own time.
     pub software: Option<SoftwareTime>,
 }
 
-/// Time slices that threads were given.
+/// Time slices of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slices {
     /// Mean length of a slice.
     pub run: Duration,
-    /// Mean time between being ready and being given one.
+    /// Mean time from ready to running.
     pub wait: Duration,
 }
 
-/// Sends of one side's lanes, by their own counters.
+/// Sends of one side's lanes, from their own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sends {
     /// Sends.
     pub sends: u64,
-    /// Those of a single request or answer.
+    /// Sends of a single request or response.
     pub single: u64,
-    /// Their bytes as they were handed to TCP: headers, data and digests.
+    /// Their bytes as passed to TCP: headers, data and digests.
     pub bytes: u64,
 }
 
@@ -91,7 +91,7 @@ impl Sends {
 pub enum End {
     /// It sends requests.
     Host,
-    /// It sends answers.
+    /// It sends responses.
     Target,
 }
 
@@ -126,7 +126,7 @@ pub enum Carried {
 }
 
 impl Carried {
-    /// All of them; each command is one of one.
+    /// All of them; each command belongs to exactly one.
     pub const ALL: [Self; 5] = [
         Self::One,
         Self::UpTo7,
@@ -145,8 +145,8 @@ impl Carried {
         }
     }
 
-    /// Returns how many of a hundred commands these are, of commands counted by their requests; not
-    /// a number without any.
+    /// Returns the percentage of the commands in this range; `commands` counts them by number of
+    /// requests. Not a number if there are no commands.
     pub(super) fn percent_of(self, commands: impl Iterator<Item = (u32, u64)>) -> f64 {
         let (mut these, mut all) = (0, 0);
         for (requests, count) in commands {
@@ -159,48 +159,48 @@ impl Carried {
     }
 }
 
-/// A number that a figure shows of each run.
+/// A metric of a run that a figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Latency of a class's requests.
     Latency(Class, Statistic),
-    /// Bytes of a class, or of all applications, over time.
+    /// Bytes per second of a class, or of all applications.
     Throughput(Option<Class>),
-    /// Bytes of all applications over time, divided by the processors that the busier of host
-    /// and target used. `[blk-switch §5.1]`
+    /// Bytes per second of all applications, divided by the busy processors of the busier of host
+    /// and target. `[blk-switch §5.1]`
     ThroughputPerCore,
-    /// Requests of all applications over time.
+    /// Requests per second of all applications.
     Requests,
-    /// The same, divided by the processors that the host used. `[i10 §4.2]`
+    /// The same, divided by the busy processors of the host. `[i10 §4.2]`
     RequestsPerHostCore,
     /// Mean length of an L-app's time slice.
     SliceRun,
-    /// Mean wait of an L-app for its next one.
+    /// Mean wait of an L-app for its next time slice.
     SliceWait,
     /// Mean bytes of a send.
     SendBytes(End),
-    /// The part of the sends that carry a single request or answer.
+    /// Share of the sends that carry a single request or response.
     SingleSends(End),
-    /// The 95th percentile of the latency of reads, whatever is beside them.
+    /// The 95th percentile of the latency of reads in a mixed load.
     ReadTail,
-    /// Tokens of a tenant's requests, over time.
+    /// Tokens per second of a tenant's requests.
     Tokens,
-    /// Median of the time that a request spends in software. `[Yu §6.1]`
+    /// Median time of a request in software. `[Yu §6.1]`
     Software,
-    /// Requests of one command, on average. `[Yu §6.8]`
+    /// Mean number of requests per command. `[Yu §6.8]`
     Merged,
-    /// The part of the commands that carry so many requests. `[Yu §6.8]`
+    /// Share of the commands with this number of requests. `[Yu §6.8]`
     Commands(Carried),
-    /// The part of all processors' time in programs; a program that polls a device is one.
+    /// Share of all processors' time in user mode, including polling of a device.
     UserTime,
-    /// The part in the kernel.
+    /// Share in the kernel.
     SystemTime,
-    /// The part in programs or in the kernel. `[Yu §6.7]`
+    /// Share in user mode or in the kernel. `[Yu §6.7]`
     BusyTime,
-    /// The part without work while a thread of the kernel's block layer waited; emulated devices
-    /// have no such threads.
+    /// Idle share while a thread of the kernel's block layer waited (iowait); emulated devices have
+    /// no such threads.
     WaitTime,
-    /// The part without work otherwise.
+    /// Remaining idle share.
     IdleTime,
 }
 
@@ -297,7 +297,7 @@ impl Metric {
         }
     }
 
-    /// The number; `None` where the run had no application that it is about.
+    /// Returns the value; `None` if the run had no application that it applies to.
     #[must_use]
     pub fn of(self, sample: &Sample) -> Option<f64> {
         let value = match self {
@@ -330,7 +330,7 @@ impl Metric {
             Self::BusyTime => sample.cpu()?.user + sample.cpu()?.system,
             Self::WaitTime => sample.cpu()?.wait,
             Self::IdleTime => sample.cpu()?.idle,
-            // Loads of the machine's figures do not tell their reads from their writes.
+            // Loads of measured figures do not separate reads from writes.
             Self::ReadTail | Self::Tokens => return None,
         };
         value.is_finite().then_some(value)
@@ -338,10 +338,10 @@ impl Metric {
 }
 
 impl Sample {
-    /// The applications of `scenario`, as its processes reported them one after the other.
+    /// The applications of `scenario`, from the reports of its processes in order.
     ///
     /// # Errors
-    /// When that is not one report for each, or when requests failed.
+    /// The number of reports differs from the number of applications, or requests failed.
     pub fn of_reports(scenario: &Scenario, reports: &[AppReport]) -> anyhow::Result<Self> {
         let classes: Vec<_> = scenario.apps().map(|app| app.class).collect();
         anyhow::ensure!(
@@ -367,7 +367,7 @@ impl Sample {
                 software: report.software_us,
             });
         }
-        // One application that gets nothing is a result: it starves.
+        // An app without any completed request is a valid result: it starves.
         anyhow::ensure!(
             apps.iter().any(|app| app.iops > 0.0),
             "no request completed in the measured time; measure for longer"
@@ -400,8 +400,9 @@ impl Sample {
         Some(apps.map(|app| app.bytes_per_second).sum())
     }
 
-    /// Several applications of a class: each counts by its requests. That is exact for the mean;
-    /// a percentile of all is not known from those of each, and lies between them as this does.
+    /// Combines several applications of a class, weighted by their requests. That is exact for the
+    /// mean. The percentile of all requests is unknown; like this value, it lies between the
+    /// applications' percentiles.
     fn latency(&self, class: Class, statistic: Statistic) -> Option<f64> {
         let apps = || self.apps.iter().filter(|app| app.class == class);
         let requests: f64 = apps().map(|app| app.iops).sum();

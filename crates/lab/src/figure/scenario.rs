@@ -1,21 +1,21 @@
 //! Set-up of one run of a figure: a stack on both sides, storage, and applications.
 //!
-//! Plain data: the command line turns it into processes. Figures put scenarios together from
-//! systems and layouts; nothing here knows how they are run.
+//! Plain data: a [`Runner`](super::Runner) turns it into processes. Figures compose scenarios from
+//! systems and layouts.
 
 use crate::plain::Wait;
 use switch::Class;
 use switch::knobs::Preset;
 
-/// The processor that a target of its own runs on in layout [`Layout::Split`].
+/// The processor of a target in layout [`Layout::Split`].
 pub const TARGET_CORE: u32 = 0;
-/// The processor that all applications run on in layout [`Layout::Split`].
+/// The processor of all applications in layout [`Layout::Split`].
 pub const LOAD_CORE: u32 = 1;
 /// The processors of layout [`Layout::Shared`].
 pub const SHARED_CORES: [u32; 2] = [TARGET_CORE, LOAD_CORE];
 
-/// A storage stack as the figures compare them: a preset, and the load of `Throughput`
-/// applications at the knee of its latency-throughput curve. `[blk-switch §5.1]`
+/// A storage stack in the figures' comparison: a preset, and the load of `Throughput` applications
+/// at the knee of its latency-throughput curve. `[blk-switch §5.1]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct System {
     /// Name in tables and legends.
@@ -24,9 +24,9 @@ pub struct System {
     pub stack: Stack,
     /// All knobs, on both sides.
     pub preset: Preset,
-    /// Further arguments of `bench` and of the target, which turn single knobs of the preset.
+    /// Further arguments of `bench` and of the target, which change knobs of the preset.
     pub turned: &'static [&'static str],
-    /// Each thread has connections of its own, whatever the preset.
+    /// Each thread has its own connections, whatever the preset.
     pub own_lanes: bool,
     /// Bytes of a T-app's request.
     pub t_bytes: u32,
@@ -34,23 +34,23 @@ pub struct System {
     pub t_depth: u32,
 }
 
-/// Programs that serve a scenario's storage, and load it.
+/// Programs that serve a scenario's storage and load it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// This program is at both ends.
+    /// This program at both ends.
     Own,
-    /// This program loads the storage, with nothing in between.
+    /// This program loads local storage directly.
     Local,
-    /// The small server of [`crate::plain`], and its client; whether that polls.
+    /// The plain server of [`crate::plain`] and its client, which sleeps or polls.
     Plain(Wait),
-    /// `nbdkit`, and fio.
+    /// `nbdkit` and fio.
     Nbd,
-    /// `tgtd`, and `iscsi-perf`, which reports the rate of reads alone.
+    /// `tgtd` and `iscsi-perf`, which reports only the rate of reads.
     Iscsi,
 }
 
 impl Stack {
-    /// Other people's programs that it needs, and the package of Debian that each is in.
+    /// Required programs of other projects, with the Debian package of each.
     #[must_use]
     pub const fn programs(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -80,7 +80,7 @@ impl System {
         }
     }
 
-    /// The same with other requests of T-apps, and so many of them in flight.
+    /// The same with this request size and depth of T-apps.
     #[must_use]
     pub const fn loaded(self, t_bytes: u32, t_depth: u32) -> Self {
         Self {
@@ -92,12 +92,12 @@ impl System {
 
     /// This stack with everything on.
     pub const SWITCHYARD: Self = Self::of("switchyard", Preset::Switchyard);
-    /// The same with connections of each thread's own instead of a switchboard's.
+    /// The same with separate connections per thread instead of a switchboard's lanes.
     pub const OWN_LANES: Self = Self {
         own_lanes: true,
         ..Self::SWITCHYARD
     };
-    /// Linux as the blk-switch paper calls it: i10's lanes without classes, 64 KiB at depth 32.
+    /// Linux in the blk-switch paper: i10's lanes without classes, 64 KiB at depth 32.
     pub const LINUX: Self = Self {
         t_depth: 32,
         ..Self::of("linux", Preset::Linux)
@@ -113,8 +113,8 @@ impl System {
         ..Self::POLL
     };
 
-    /// Returns true if it moves applications itself; one that does not gets them pinned, evenly,
-    /// which is what the paper does for the stacks that it compares with. `[blk-switch §5.1]`
+    /// Returns true if the stack moves applications itself. Otherwise applications are pinned
+    /// evenly, as in the paper's comparison. `[blk-switch §5.1]`
     #[must_use]
     pub const fn places_applications(&self) -> bool {
         self.preset.knobs().application_steering.enabled
@@ -141,27 +141,27 @@ impl Layout {
     }
 }
 
-/// Storage that requests go to.
+/// Storage under load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
     /// Memory of the target.
     #[default]
     Memory,
-    /// Memory behind a delay: reads take 80 µs, as those of the paper's SSD. `[blk-switch §5.2]`
+    /// Memory behind a delay: reads take 80 µs, as on the paper's SSD. `[blk-switch §5.2]`
     Flash,
-    /// Emulated flash of profile A with requests that cost tokens; one tenant loads it.
+    /// Emulated flash of profile A whose requests cost tokens; one tenant loads it.
     Tokens,
-    /// The same, and each host is a tenant of its own.
+    /// The same, with each host as a separate tenant.
     TokensByHost,
-    /// Memory of the target with requests that cost tokens, of which there are always enough.
+    /// Memory of the target whose requests cost tokens, with unlimited supply.
     PricedMemory,
-    /// A file in memory, which other people's programs can share as well.
+    /// A file in memory, which programs of other projects can share as well.
     File,
-    /// The thesis' device, emulated, with no target in between, and slower by so many microseconds.
+    /// The thesis' device, emulated, without a target, with an added delay in microseconds.
     DramSsd {
-        /// For each command (F). `[Yu §6.6]`
+        /// Per command (F). `[Yu §6.6]`
         command_us: u32,
-        /// For each page of 4 KiB (C).
+        /// Per page of 4 KiB (C).
         page_us: u32,
     },
 }
@@ -171,7 +171,7 @@ pub const FLASH_READ_US: u32 = 80;
 /// Delay of a write to [`Storage::Flash`], in microseconds: it is buffered.
 pub const FLASH_WRITE_US: u32 = 20;
 
-/// Threads that do the same.
+/// Threads with the same load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// L- or T-app.
@@ -182,13 +182,13 @@ pub struct Workload {
     pub bytes: u32,
     /// Requests that each thread keeps in flight.
     pub depth: u32,
-    /// Percent of reads.
+    /// Percentage of reads.
     pub read_percent: u8,
-    /// Each thread's requests follow each other; otherwise they go anywhere.
+    /// Each thread's requests are sequential; otherwise random.
     pub sequential: bool,
     /// Requests per second of all threads, as an open loop.
     pub rate: Option<u64>,
-    /// Requests start independently of each other, instead of evenly.
+    /// Inter-arrival times are random (Poisson) instead of even.
     pub random: bool,
     /// Connections of each thread, and of each host.
     pub queues: u16,
@@ -264,7 +264,7 @@ impl Workload {
     }
 }
 
-/// One process of applications.
+/// One process that runs applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadProcess {
     /// Applications.
@@ -273,7 +273,7 @@ pub struct LoadProcess {
     pub storage: Storage,
     /// Its niceness.
     pub nice: i32,
-    /// As how many hosts it connects.
+    /// Number of hosts that it connects as.
     pub hosts: u32,
 }
 
@@ -290,7 +290,7 @@ impl LoadProcess {
     }
 }
 
-/// One thing that is run and measured.
+/// A scenario: one set-up that is run and measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// The stack on both sides.
@@ -302,7 +302,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Applications that are placed already, in one process on this storage.
+    /// Applications that are already placed, in one process on this storage.
     #[must_use]
     pub fn on(system: System, layout: Layout, storage: Storage, apps: Vec<Workload>) -> Self {
         Self {
@@ -322,14 +322,14 @@ impl Scenario {
         Self::on(system, layout, Storage::Memory, apps)
     }
 
-    /// `l` L-apps beside `t` T-apps at the system's knee, in one process.
+    /// `l` L-apps alongside `t` T-apps at the system's knee, in one process.
     #[must_use]
     pub fn mix(system: System, layout: Layout, l: u32, t: u32) -> Self {
         let apps = [Workload::latency(l), Workload::throughput(t, &system)];
         Self::of(system, layout, &apps)
     }
 
-    /// The same with a process for each application.
+    /// The same with a separate process per application.
     #[must_use]
     pub fn in_processes(mut self) -> Self {
         let apps = self
@@ -354,7 +354,7 @@ impl Scenario {
     }
 }
 
-/// Puts applications on cores, and omits those with a count of zero.
+/// Places applications on cores, and omits those with a count of zero.
 fn placed(system: &System, layout: Layout, apps: &[Workload]) -> Vec<Workload> {
     let there = apps.iter().filter(|app| app.count > 0);
     match layout {

@@ -1,8 +1,8 @@
-//! Figures that are simulated: by the performance model, or by emulated devices in virtual time.
+//! Simulated figures: by the performance model, or by emulated devices in virtual time.
 //!
 //! A simulation returns plain numbers, which become a report like that of a measured figure, with
-//! the paper's claims. A repetition is a seed, and whiskers show how much seeds differ, which says
-//! nothing of how true the model is.
+//! the paper's claims. A repetition is a seed. Whiskers show the spread over seeds, not the
+//! accuracy of the model.
 
 use super::measure::{Effort, measure};
 use super::paths::Simulator;
@@ -16,12 +16,12 @@ use sim::model::figures::{self, Series};
 use std::time::Duration;
 use switch::Class;
 
-/// Simulated time of a point, as the simulator's figures have it.
+/// Simulated time of a point, the same as in the simulator's figures.
 pub(super) const MEASURED: Duration = Duration::from_secs(1);
 pub(super) const MEASURED_QUICK: Duration = Duration::from_millis(60);
 
-/// Panels of simulations beside those of the model: the 95th percentile of reads, and what each
-/// tenant has served, in requests and in tokens.
+/// Panels of simulations in addition to those of the model: the 95th percentile of reads, and each
+/// tenant's served requests and tokens.
 pub(super) const READ_TAIL: &str = "p95 latency of reads";
 /// See [`READ_TAIL`].
 pub(super) const REQUESTS: &str = "requests of each tenant";
@@ -46,7 +46,7 @@ pub(super) fn line(
     }
 }
 
-/// Lines that grow point by point.
+/// Lines, extended point by point.
 #[derive(Debug)]
 pub(super) struct Lines {
     x: figures::Axis,
@@ -54,7 +54,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// None yet, over so many of something.
+    /// No lines yet; `name` is the varied quantity.
     pub(super) const fn over(name: &'static str) -> Self {
         Self {
             x: figures::Axis { name, unit: "" },
@@ -62,7 +62,7 @@ impl Lines {
         }
     }
 
-    /// Adds a point, and its line where that is new.
+    /// Adds a point, and its line if it is new.
     pub(super) fn add(&mut self, panel: &'static str, system: &'static str, x: u32, y: f64) {
         let point = figures::Point { x: x.into(), y };
         let there = |line: &&mut Series| line.panel == panel && line.system == system;
@@ -81,20 +81,20 @@ impl Lines {
 /// Source of a simulated figure's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulation {
-    /// Simulates everything once: quick or not, by a seed.
+    /// Simulates all points once, quick or full, with a seed.
     pub simulate: fn(bool, u64, &Costs) -> Vec<Series>,
-    /// Which of the simulated panels the figure is; all where it is empty.
+    /// The one simulated panel that the figure shows; empty for all panels.
     pub only: &'static str,
     /// Panels.
     pub panels: &'static [Panel],
-    /// Names of the places on the axis, from 1 on; numbers where it is empty.
+    /// Names of the ticks, from 1 on; empty for numbers.
     pub names: &'static [&'static str],
-    /// Adds the claims to what was simulated.
+    /// Adds the claims to the plan of the simulated points.
     pub claims: fn(&mut Plan),
 }
 
 impl Simulation {
-    /// All panels that are simulated.
+    /// A figure with all simulated panels.
     pub(super) const fn of(
         simulate: fn(bool, u64, &Costs) -> Vec<Series>,
         panels: &'static [Panel],
@@ -103,7 +103,7 @@ impl Simulation {
         Self::panel("", simulate, panels, claims)
     }
 
-    /// One of the panels that are simulated.
+    /// A figure with one of the simulated panels.
     pub(super) const fn panel(
         only: &'static str,
         simulate: fn(bool, u64, &Costs) -> Vec<Series>,
@@ -119,7 +119,7 @@ impl Simulation {
         })
     }
 
-    /// All panels that are simulated, over places with names.
+    /// A figure with all simulated panels, over named ticks.
     pub(super) const fn over(
         names: &'static [&'static str],
         simulate: fn(bool, u64, &Costs) -> Vec<Series>,
@@ -135,7 +135,7 @@ impl Simulation {
         })
     }
 
-    /// Returns the name of a place on the axis.
+    /// Returns the name of a tick.
     fn tick(&self, x: f64) -> String {
         let mut places = (1_u32..).map(f64::from).zip(self.names);
         let name = places.find(|(place, _)| *place == x);
@@ -143,11 +143,10 @@ impl Simulation {
     }
 }
 
-/// Simulates a figure once for each repetition, and judges it.
+/// Simulates a figure once per repetition, and judges it.
 ///
 /// # Errors
-/// A figure that is measured on the machine instead, and a claim about something that was not
-/// simulated.
+/// A figure that is measured on the machine; a claim about a cell that was not simulated.
 pub fn simulate(
     figure: &Figure,
     extent: Extent,
@@ -208,7 +207,7 @@ fn run_paths(
     FigureReport::of(figure, plan, &plan.cells(), extent, effort, numbers)
 }
 
-/// The axis, the series and the places of what was simulated.
+/// Returns the plan (axis, series) and the cells of the simulated points.
 fn shape(run: &[Series], simulation: &Simulation) -> (Plan, Vec<Cell>) {
     let mut ticks: Vec<f64> = Vec::new();
     for point in run.iter().flat_map(|series| &series.points) {
@@ -242,7 +241,7 @@ fn shape(run: &[Series], simulation: &Simulation) -> (Plan, Vec<Cell>) {
     (plan, cells)
 }
 
-/// The number of one simulation at a place.
+/// Returns the number of one simulation at a cell.
 fn number(run: &[Series], simulation: &Simulation, cell: &Cell, metric: Metric) -> Option<f64> {
     let mut lines = run.iter();
     let line =
@@ -252,7 +251,7 @@ fn number(run: &[Series], simulation: &Simulation, cell: &Cell, metric: Metric) 
     Some(point.y)
 }
 
-/// Returns the metric of a panel of the simulator's; its units are ours.
+/// Returns the metric of a simulator's panel; both use the same units.
 fn shows(panel: &str) -> Option<Metric> {
     match panel {
         "average latency of L" => Some(Metric::Latency(Class::Latency, Statistic::Average)),

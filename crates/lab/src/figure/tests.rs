@@ -1,4 +1,4 @@
-//! Definitions, claims, reports and pictures, with a runner that makes its numbers up.
+//! Definitions, claims, reports and pictures, with a runner that invents its numbers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use switch::Class;
 
-/// Answers with numbers that grow from run to run.
+/// Returns numbers that grow from run to run.
 #[derive(Debug, Default)]
 struct Invented {
     runs: Vec<(&'static str, u64)>,
@@ -171,7 +171,7 @@ fn every_definition_is_consistent_in_both_extents() {
     }
 }
 
-/// A path that has ten times what the thesis says is not the thesis' path either.
+/// A path with ten times the thesis' value is not the thesis' path either.
 #[test]
 fn claims_of_the_thesis_have_two_bounds() {
     for figure in FIGURES.iter().filter(|f| f.name.contains("thesis")) {
@@ -186,7 +186,7 @@ fn claims_of_the_thesis_have_two_bounds() {
                 Bound::Between(least, most) => {
                     least < most && (most <= 4.0 * least || order(least) || order(most))
                 }
-                // A goal of ours: more than it is no failure.
+                // A goal of this project: exceeding it is no failure.
                 Bound::AtLeast(_) | Bound::AtMost(_) => claim.says.starts_with("(ours)"),
             };
             assert!(fits, "{}: {}", figure.name, claim.name);
@@ -229,7 +229,7 @@ fn every_goal_can_be_run_and_judged() {
             }
         }
     }
-    // The same name is the same scenario, or a comparison would be of something else.
+    // Equal names must mean equal scenarios, or the comparison would be wrong.
     for goal in &goals {
         let alone = goals::plan(std::slice::from_ref(goal));
         for point in alone.points {
@@ -256,7 +256,7 @@ fn what_the_machine_does_not_allow_is_missed_and_out_of_reach() {
     assert!(judged([9.0, 1.0], Some(9.5)).is_out_of_reach());
     assert!(!judged([9.0, 1.0], Some(10.5)).is_out_of_reach());
     assert!(!judged([9.0, 1.0], None).is_out_of_reach());
-    // Kept all the same: the quieter run was ours.
+    // Kept nevertheless: the quieter run was this stack's.
     assert!(!judged([11.0, 1.0], Some(9.5)).is_out_of_reach());
     let limited = goals::all();
     let plan = goals::plan(&limited);
@@ -290,8 +290,8 @@ fn names_mean_a_figure_or_its_parts_or_all() {
     }
 }
 
-/// A plan of two systems at two ticks, and the samples of two runs of each: system "a" takes
-/// `a` µs at each tick, system "b" takes `b`.
+/// A plan of two systems at two ticks, and the samples of two runs of each: system "a" takes `a` µs
+/// at each tick, system "b" takes `b`.
 fn two(a: [[f64; 2]; 2], b: [[f64; 2]; 2]) -> (Plan, Vec<Vec<Sample>>) {
     let mut plan = Plan::over(Axis::new("Apps", "", [1, 2]));
     let mut samples = Vec::new();
@@ -352,7 +352,7 @@ fn the_worst_comparison_decides_whether_all_hold() {
     let verdict = judge(Bound::AtMost(2.0));
     assert!(!verdict.holds);
     assert_eq!(verdict.compared, "a at 1 / b at 1");
-    // Divided run by run: 10 by 5 and 30 by 10.
+    // Divided per repetition: 10 by 5 and 30 by 10.
     assert_eq!(verdict.quotient.median, 2.5);
     assert_eq!((verdict.quotient.min, verdict.quotient.max), (2.0, 3.0));
 }
@@ -416,13 +416,13 @@ fn applications_of_a_class_count_by_their_requests() {
         None
     );
     assert_eq!(Metric::Throughput(None).of(&sample), Some(2.0 * 8.0 / 1e9));
-    // Who starves has throughput, which is 0, and no latency.
+    // A starving application has throughput, which is 0, and no latency.
     let mut starved = latency_of(10.0);
     starved.apps[0].iops = 0.0;
     starved.apps[0].bytes_per_second = 0.0;
     assert_eq!(average.of(&starved), None);
     assert_eq!(Metric::Throughput(None).of(&starved), Some(0.0));
-    // Nobody used a processor: there is no quotient.
+    // No processor was used, so there is no quotient.
     assert_eq!(Metric::ThroughputPerCore.of(&sample), None);
 }
 
@@ -538,7 +538,7 @@ fn pictures_name_their_axes_units_and_series() {
     for (figure, _) in planned(Extent::Full) {
         let report = report(figure, Extent::Full);
         let svg = plot::svg(&report).unwrap();
-        // How the backend writes text.
+        // Escapes text as the drawing backend does.
         let escaped = |text: &str| text.replace('\'', "&apos;");
         let mut words = vec![report.x.label.to_owned(), figure.title.to_owned()];
         words.extend(report.series.iter().map(|&name| name.to_owned()));
@@ -557,7 +557,7 @@ fn pictures_name_their_axes_units_and_series() {
     }
 }
 
-/// Ten names below one panel lay over each other.
+/// Regression: ten names below one panel overlapped.
 #[test]
 fn many_names_have_a_wide_panel() {
     let width = |name: &str| {
@@ -568,15 +568,15 @@ fn many_names_have_a_wide_panel() {
     assert_eq!(width("sim-thesis-12"), "520");
 }
 
-/// The ends of long titles were cut off where a picture has one panel.
+/// Regression: long titles were cut off in a picture with one panel.
 #[test]
 fn a_long_title_ends_within_its_picture() {
     let report = report(named("sim-thesis-18")[0], Extent::Full);
     let svg = plot::svg(&report).unwrap();
-    // What is drawn first.
+    // The first text in the picture.
     let size = svg.split("font-size=\"").nth(1).unwrap();
     let size: f64 = size.split_once('"').unwrap().0.parse().unwrap();
-    // A character is half as wide as it is high, about.
+    // A character's width is about half its height.
     let width = size / 2.0 * (report.paper.len() + report.title.len()) as f64;
     assert!(width < 520.0, "{width}");
 }
@@ -611,7 +611,7 @@ fn nothing_is_measured_in_no_time() {
     }
 }
 
-/// What the simulator would say, without simulating: numbers that grow with the seed.
+/// Results of a simulation without simulating: numbers that grow with the seed.
 fn invented(_: bool, seed: u64, _: &Costs) -> Vec<Series> {
     let line = |panel, system, factor: f64| Series {
         panel,
@@ -701,7 +701,7 @@ fn simulated_numbers_become_a_report() {
 fn every_simulated_figure_can_be_judged() {
     let effort = Effort { runs: 1, ..EFFORT };
     let costs = Costs::shipped();
-    // Those whose quick simulation is small; all of them take minutes without optimisation.
+    // Figures whose quick simulation is small; all of them take minutes without optimisation.
     for (name, series) in [
         ("sim-blk-switch-12", "switchyard"),
         ("sim-i10-9", "switchyard"),
@@ -755,7 +755,7 @@ fn threads_and_connections_are_simulated() {
     for name in ["sim-reflex-6a", "sim-reflex-6c"] {
         let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
         let report = report.unwrap();
-        // What is virtual is the same on every machine: what holds once holds.
+        // Virtual time is the same on every machine, so a claim that holds once always holds.
         assert!(report.holds(), "{report}");
         assert!(plot::svg(&report).unwrap().contains("simulated"));
     }

@@ -1,20 +1,20 @@
-//! A process that has little of something.
+//! Resource limits of a process.
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Confinement of a process. What was made for it goes when it is dropped, after the process.
+/// Limits of a process. Dropping it removes the control group; the process must have ended.
 #[derive(Debug)]
 pub(super) struct Confined {
-    /// Mechanism of the confinement.
+    /// Mechanism that enforces the limit.
     pub(super) by: &'static str,
     group: Option<PathBuf>,
 }
 
 impl Confined {
-    /// The process may have so many files open.
+    /// Limits the number of open files of the process.
     pub(super) fn files(pid: u32, files: u64) -> Result<Self> {
         limit(pid, Resource::Nofile, files)?;
         Ok(Self {
@@ -23,8 +23,8 @@ impl Confined {
         })
     }
 
-    /// The process has so much memory from now on: by a control group where this process may make
-    /// one, and otherwise by a limit of its data, which counts what it never touched as well.
+    /// Limits the memory of the process from now on: by a control group if this process may create
+    /// one, otherwise by a limit on its data segment, which also counts untouched memory.
     pub(super) fn memory(pid: u32, bytes: u64) -> Result<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         for line in groups.lines() {
@@ -55,7 +55,7 @@ impl Confined {
     }
 }
 
-/// Puts a process into a group of its own with so much memory.
+/// Moves a process into its own control group with this memory limit.
 fn join(parent: &Path, file: &str, pid: u32, bytes: u64) -> Option<PathBuf> {
     let group = parent.join(format!("switchyard-{pid}"));
     fs::create_dir(&group).ok()?;
@@ -81,7 +81,7 @@ fn limit(pid: u32, resource: Resource, value: u64) -> Result<()> {
 impl Drop for Confined {
     fn drop(&mut self) {
         if let Some(group) = &self.group {
-            // It is empty, for its only process has ended.
+            // It is empty, because its only process has ended.
             let _ = fs::remove_dir(group);
         }
     }

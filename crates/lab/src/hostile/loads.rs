@@ -17,31 +17,31 @@ use wire::nvme::{
     Abort, AdminCommand, Command, DISCOVERY_NQN, GetLogPage, Identify, IoOpcode, SglDescriptor,
 };
 
-/// Time in which a load has to come about.
+/// Longest set-up time of a load.
 const SETUP: Duration = Duration::from_secs(120);
 
-/// A pause of a load that has nothing to do.
+/// Pause of a load that has nothing to do.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// I/O queues of a host that connects as many as it may: one identifier is left for nothing.
+/// I/O queues of a host that connects the maximum: 128 queue identifiers less the admin queue's.
 const QUEUES: u16 = 127;
 
 /// Entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
 
-/// Entries of an I/O queue of which more are sent than it has.
+/// Entries of an I/O queue that receives more commands than it has entries.
 const SMALL_QUEUE: u16 = 32;
 
-/// Entries of other I/O queues.
+/// Entries of the remaining I/O queues.
 const LARGE_QUEUE: u16 = 128;
 
-/// The largest answer to a read that hosts ask for which do not read it.
+/// Largest read response, requested by hosts that never read it.
 const READ_BYTES: u32 = 128 << 10;
 
 /// Entries of the largest admin queue.
 const ADMIN_ENTRIES_MAX: u16 = 1024;
 
-/// Parts of the discovery log page that hosts ask for which do not read them, in bytes.
+/// Parts of the discovery log page, in bytes, requested by hosts that never read them.
 const PAGE_BYTES: [u32; 2] = [1 << 20, 128 << 10];
 
 base::named! {
@@ -54,10 +54,11 @@ base::named! {
         Idle = "idle",
         /// 50 hosts that connect 127 I/O queues each, again and again.
         ConnectStorm = "connect_storm",
-        /// A host with 16 I/O queues, and 208 discovery controllers, that ask and do not read. Eight of
-        /// these have the largest queue that there is, and ask for all that a target can send.
+        /// A host with 16 I/O queues, and 208 discovery controllers, that send commands and never
+        /// read responses. Eight of the controllers have the largest queue and request the most
+        /// data that a target can send.
         Deaf = "deaf",
-        /// 100 connections that send a byte a second.
+        /// 100 connections that send one byte per second.
         Slow = "slow",
         /// A host that keeps four queues of 128 entries full of small reads.
         Flood = "flood",
@@ -65,17 +66,18 @@ base::named! {
         Overrun = "overrun",
         /// 16 admin queues full of Keep Alive commands.
         KeepAlives = "keep_alives",
-        /// 16 admin queues full of Abort commands, beside reads to abort.
+        /// 16 admin queues full of Abort commands, in addition to reads to abort.
         Aborts = "aborts",
-        /// 400 connections to a target that may open fewer files.
+        /// 400 connections to a target with a lower limit on open files.
         NoFiles = "no_files",
-        /// Hosts that do not read, and 2,000 idle queues, at a target with little memory.
+        /// Hosts that never read, and 2,000 idle queues, on a target with little memory.
         LittleMemory = "little_memory",
     }
 }
 
 impl Load {
-    /// Returns true if it takes what hosts need that connect: some do beside it.
+    /// Returns true if the load uses up resources that new hosts need; a few new hosts connect
+    /// during the load.
     pub(super) const fn keeps_out(self) -> bool {
         matches!(
             self,
@@ -83,7 +85,7 @@ impl Load {
         )
     }
 
-    /// Its threads: what each does.
+    /// The function of each of its threads.
     fn workers(self) -> Vec<fn(&Worker<'_>) -> Result<()>> {
         match self {
             Self::HalfOpen => vec![half_open],
@@ -127,7 +129,7 @@ impl Worker<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// The load is what it is meant to be, for its part.
+    /// Marks this thread's part of the load as established.
     fn has_begun(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
@@ -142,23 +144,23 @@ impl Worker<'_> {
         }
     }
 
-    /// The name of one of its hosts.
+    /// Returns the NQN of one of its hosts.
     fn host(&self, number: usize) -> String {
         format!("nqn.2026-11.io.switchyard:hostile-{}-{number}", self.number)
     }
 
-    /// An admin queue of one of its hosts, and the controller's identifier.
+    /// Connects an admin queue of one of its hosts; returns it with the controller's identifier.
     fn admin(&self, number: usize) -> Result<(Client, u16)> {
         Client::admin(self.peer.address, &self.peer.nqn, &self.host(number))
     }
 
-    /// An I/O queue of one of its hosts.
+    /// Connects an I/O queue of one of its hosts.
     fn queue(&self, number: usize, ids: (u16, u16), entries: u16) -> Result<Client> {
         self.peer.queue(&self.host(number), ids, entries)
     }
 }
 
-/// Commands without data, as bytes.
+/// Encodes commands without data.
 fn capsules(commands: impl Iterator<Item = Command>) -> Vec<u8> {
     let session = Session::new(Dialect::default());
     commands
@@ -166,11 +168,12 @@ fn capsules(commands: impl Iterator<Item = Command>) -> Vec<u8> {
         .collect()
 }
 
-/// Does `measure` beside a load; how much the load did: connections made, commands sent, or bytes.
-/// Threads of the load run on `core`, if there is one, behind others there.
+/// Runs `measure` during a load. Returns its result, and the amount of work of the load:
+/// connections made, commands sent, or bytes. Threads of the load run on `core`, if there is one,
+/// at a lower priority than other threads there.
 ///
 /// # Errors
-/// A load that does not come about.
+/// A load that cannot be established.
 pub(super) fn beside<T>(
     load: Load,
     peer: &Peer,
@@ -200,7 +203,7 @@ pub(super) fn beside<T>(
                 if let Some(core) = core {
                     placement::pin_to(core)?;
                 }
-                // Where that is not to be had, the load takes more from the neighbour's own processor.
+                // Without this priority the load takes more of the neighbour's own processor.
                 let _ = priority::yield_to_all();
                 work(&worker)
             }));
@@ -236,7 +239,7 @@ fn half_open(worker: &Worker<'_>) -> Result<()> {
             if !std::mem::replace(&mut begun, true) {
                 worker.has_begun();
             }
-            // Others take the place of those that the target gives up.
+            // New connections replace those that the target closes.
             open.pop_front();
             std::thread::sleep(PAUSE);
         }
@@ -277,7 +280,7 @@ fn connect_storm(worker: &Worker<'_>) -> Result<()> {
         if !worker.goes_on() {
             break;
         }
-        // A target that has enough of it may refuse.
+        // A target may refuse for lack of resources.
         let Ok((admin, controller)) = worker.admin(host) else {
             continue;
         };
@@ -296,12 +299,12 @@ fn connect_storm(worker: &Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A connection that is written to for as long as it takes bytes.
+/// A connection that is written to for as long as the socket accepts bytes.
 struct Deaf {
     client: Client,
-    /// The same commands again and again, as bytes.
+    /// The encoded commands, sent repeatedly.
     commands: Vec<u8>,
-    /// Bytes of them that were written already.
+    /// Offset of the next byte to write.
     at: usize,
 }
 
@@ -317,7 +320,7 @@ impl Deaf {
         })
     }
 
-    /// Writes what the socket takes. Returns how many bytes.
+    /// Writes as many bytes as the socket accepts. Returns their number.
     fn write(&mut self) -> usize {
         let before = self.at;
         while let Some(rest) = self.commands.get(self.at..).filter(|rest| !rest.is_empty()) {
@@ -331,7 +334,7 @@ impl Deaf {
     }
 }
 
-/// Asks for a part of the discovery log page.
+/// Returns a command that requests a part of the discovery log page.
 fn page(bytes: u32) -> Command {
     let get = GetLogPage::new(LogPageId::DISCOVERY, NSID_BROADCAST, 0, bytes);
     let mut command = AdminCommand::GetLogPage(get).encode(0);
@@ -410,7 +413,7 @@ fn slow(worker: &Worker<'_>) -> Result<()> {
         if Instant::now() >= next {
             next += Duration::from_secs(1);
             for (stream, bytes) in &mut open {
-                // The target may have closed it by now.
+                // The target may have closed the connection.
                 let _ = stream.write(&bytes[at..=at]);
                 worker.count(1);
             }
@@ -421,7 +424,7 @@ fn slow(worker: &Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends commands until all places of a queue are taken, and takes all answers.
+/// Sends commands until all entries of a queue are used, and receives all responses.
 fn fill(client: &mut Client, commands: impl ExactSizeIterator<Item = Command>) -> Result<usize> {
     let count = commands.len();
     client.send(&capsules(commands))?;
@@ -440,7 +443,7 @@ fn flood(worker: &Worker<'_>) -> Result<()> {
     }
     worker.has_begun();
     let bytes = capsules((0..LARGE_QUEUE - 1).map(|cid| peer.read(cid, cid.into(), 1)));
-    // Both are full at any time: one is written to while the other's answers come.
+    // Both queues stay full: one is refilled while the other's responses arrive.
     queues[0].send(&bytes)?;
     while worker.goes_on() {
         for next in [1, 0] {
@@ -461,7 +464,7 @@ fn overrun(worker: &Worker<'_>) -> Result<()> {
     let reads = (0..8 * SMALL_QUEUE).map(|cid| peer.read(cid, 0, READ_BYTES / peer.block_bytes));
     let bytes = capsules(reads);
     while worker.goes_on() {
-        // The queue before may be on its way out still.
+        // The previous queue may still be closing.
         let Ok(mut client) = worker.queue(0, (controller, 1), SMALL_QUEUE) else {
             continue;
         };
@@ -515,7 +518,7 @@ fn no_files(worker: &Worker<'_>) -> Result<()> {
     let mut open = VecDeque::new();
     let mut begun = false;
     while worker.goes_on() {
-        // The kernel takes connections until the target's backlog is full.
+        // The kernel accepts connections until the target's backlog is full.
         let address = worker.peer.address;
         if let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
             open.push_back(stream);

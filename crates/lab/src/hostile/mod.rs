@@ -1,7 +1,7 @@
-//! Hosts that do what no proper host would, and what a well-behaved neighbour notices of them.
+//! Hostile hosts, and their effect on a well-behaved host (neighbour).
 //!
-//! Loads speak NVMe/TCP by hand, on threads of their own that leave the processor to the neighbour:
-//! what it is measured to lose, it loses at the target.
+//! The loads implement NVMe/TCP by hand, on their own threads that yield the processor to the
+//! neighbour, so that its measured loss is the target's.
 
 mod args;
 mod confined;

@@ -1,4 +1,4 @@
-//! A well-behaved host: one command at a time, and every answer checked.
+//! A well-behaved host: one command at a time, with every response verified.
 
 use crate::peer::Peer;
 use anyhow::{Result, ensure};
@@ -14,13 +14,13 @@ const HOST: &str = "nqn.2026-11.io.switchyard:neighbour";
 /// Bytes of each command.
 const BYTES: u32 = 4096;
 
-/// Commands of which one writes.
+/// One of this number of commands is a write.
 const WRITE_EVERY: u64 = 16;
 
-/// Places of the namespace that it uses, from its beginning.
+/// Blocks of [`BYTES`] that it uses, from the beginning of the namespace.
 const PLACES: u64 = 1024;
 
-/// Failures after which it stops: it has no connection any more.
+/// Number of failures after which it stops, because its connection is lost.
 const FAILURES_MAX: u64 = 10;
 
 /// A host with an admin queue and an I/O queue.
@@ -30,7 +30,7 @@ pub(super) struct Neighbour {
     _admin: Client,
     queue: Client,
     random: Prng,
-    /// Content that it wrote, by place.
+    /// Content written so far, by block.
     written: BTreeMap<u64, u64>,
     commands: u64,
 }
@@ -38,18 +38,19 @@ pub(super) struct Neighbour {
 /// Measurements of the neighbour.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measured {
-    /// Commands that succeeded with the right data.
+    /// Commands that succeeded with correct data.
     pub commands: u64,
-    /// Commands that failed, or brought other data than was written.
+    /// Commands that failed or returned wrong data.
     pub failed: u64,
-    /// Median of the time from a command to its answer, in microseconds.
+    /// Median time from command to response, in microseconds.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
-    /// 99th percentile of the time from a command to when the kernel has its answer: what the
-    /// target and the network take, without the wait for a processor that the load shares.
+    /// 99th percentile of the time from sending a command until the kernel has received its
+    /// response: the time of target and network, without the wait for a processor shared with the
+    /// load.
     pub answer_p99_us: f64,
     /// Reason of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +58,7 @@ pub(super) struct Measured {
 }
 
 impl Neighbour {
-    /// Connects; a queue of class `Latency` where that is asked for, as our own host does.
+    /// Connects; with `latency`, its queue has class `Latency`, set as this project's host does.
     ///
     /// # Errors
     /// A target that cannot be used, or that has blocks larger than a command.
@@ -82,7 +83,7 @@ impl Neighbour {
         })
     }
 
-    /// Reads, and writes now and then, one command at a time.
+    /// Reads, and occasionally writes, one command at a time.
     #[expect(
         clippy::disallowed_methods,
         reason = "the kernel says by this clock when an answer arrived"
@@ -98,7 +99,7 @@ impl Neighbour {
             match self.command() {
                 Ok(()) => {
                     latencies.record(start.elapsed().into());
-                    // The kernel begins to tell some time after it was asked to.
+                    // The kernel begins to report arrival times some time after the request.
                     let arrived = self.queue.arrived.take();
                     if let Some(Ok(time)) = arrived.map(|arrived| arrived.duration_since(sent)) {
                         answers.record(time.into());
@@ -132,7 +133,7 @@ impl Neighbour {
             let mut write = self.peer.command(IoOpcode::WRITE, slba, blocks);
             write.set_cid(cid);
             write.set_sgl(SglDescriptor::in_capsule(0, BYTES));
-            // Until it is answered either content may be there.
+            // Until the write completes, the block may have either content.
             self.written.remove(&place);
             self.queue
                 .send(&self.queue.session.capsule(&write, &data))?;
@@ -150,7 +151,7 @@ impl Neighbour {
         Ok(())
     }
 
-    /// The data that came with the answer to this command, which is success.
+    /// Returns the data of the successful response to this command.
     fn answer(&mut self, cid: u16) -> Result<Vec<u8>> {
         let (completion, data) = self.queue.answer()?;
         ensure!(

@@ -1,59 +1,60 @@
-//! Effects of the loads, as JSON and as a table.
+//! Effects of the hostile loads, as JSON and as a table.
 
 use load::Machine;
 use load::RunSummary;
 use serde::Serialize;
 use std::fmt;
 
-/// The neighbour's 99th percentile beside a load, as a multiple of the undisturbed one, at most.
+/// Upper bound of the neighbour's 99th percentile under a load, as a multiple of the undisturbed
+/// one.
 pub(super) const RATIO_MAX: f64 = 1.5;
 
-/// The neighbour's commands beside a load, as a part of the undisturbed ones, at least. It has one
-/// command under way at a time, so one that waits long is one of many in the percentile, and takes
-/// the time of many.
+/// Lower bound of the neighbour's completed commands under a load, as a fraction of the undisturbed
+/// number. With one command in flight at a time, a stalled command is only one of many in the
+/// percentile, but takes the time of many.
 pub(super) const RATE_RATIO_MIN: f64 = 1.0 / 3.0;
 
-/// Effects of every load on a well-behaved neighbour.
+/// Effects of every load on the neighbour.
 #[derive(Debug, Serialize)]
 pub struct HostileReport {
     pub(super) loads: Vec<LoadResult>,
-    /// Times count.
+    /// Bounds on times apply.
     pub(super) judged: bool,
     pub(super) machine: Machine,
 }
 
-/// A load, and what was noticed of it in several pairs of runs.
+/// A load, and its effects in several pairs of runs.
 #[derive(Debug, Serialize)]
 pub(super) struct LoadResult {
     pub(super) load: &'static str,
-    /// Connections that it made, commands or bytes that it sent.
+    /// Work of the load: connections made, commands sent, or bytes.
     pub(super) done: u64,
-    /// The most memory that the target had.
+    /// Peak memory of the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) memory_bytes: Option<u64>,
-    /// Of one core.
+    /// Processor time of the target, in percent of one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_percent: Option<RunSummary>,
     pub(super) undisturbed_p50_us: RunSummary,
     pub(super) disturbed_p50_us: RunSummary,
     pub(super) undisturbed_p99_us: RunSummary,
     pub(super) disturbed_p99_us: RunSummary,
-    /// Of the time until the kernel has the answer.
+    /// Of the time until the kernel has received the response.
     pub(super) undisturbed_answer_p99_us: RunSummary,
     pub(super) disturbed_answer_p99_us: RunSummary,
     pub(super) disturbed_max_us: RunSummary,
-    /// Of the two 99th percentiles in each pair.
+    /// Ratio of the 99th percentiles, with the load and without, per pair.
     pub(super) ratio: RunSummary,
-    /// Of the commands of the two runs in each pair.
+    /// Ratio of the completed commands, with the load and without, per pair.
     pub(super) rate_ratio: RunSummary,
     /// Commands of the neighbour that succeeded.
     pub(super) commands: u64,
-    /// Those that did not.
+    /// Commands of the neighbour that failed.
     pub(super) failed: u64,
     /// Reason of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
-    /// Mechanism that limits the target.
+    /// Mechanism that limits the target's resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) confined_by: Option<&'static str>,
     pub(super) within: bool,

@@ -1,7 +1,7 @@
-//! `lab hostile`: what a well-behaved host notices of hostile ones.
+//! `lab hostile`: effects of hostile hosts on a well-behaved host.
 //!
-//! The target is this very program, `serve` in a process of its own for each pair of runs, so that
-//! its memory is that of one load; the neighbour and the loads run in this process, on another
+//! The target is this program, `serve` in a separate process for each pair of runs, so that its
+//! memory is that of a single load. The neighbour and the loads run in this process, on another
 //! core.
 
 use super::HostileArgs;
@@ -22,34 +22,34 @@ use load::RunSummary;
 use reactor::{PollPolicy, placement};
 use std::time::{Duration, Instant};
 
-/// Memory that a target shares.
+/// Memory of the target's namespace, in bytes.
 const RAM_BYTES: u64 = 64 << 20;
 
-/// Files that the target may open in [`Load::NoFiles`]: more than it has open without hosts.
+/// Limit on the target's open files in [`Load::NoFiles`]: more than it opens without hosts.
 const FILES: u64 = 200;
 
-/// Memory that the target has in [`Load::LittleMemory`].
+/// Limit on the target's memory in [`Load::LittleMemory`], in bytes.
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// Time for which a host tries to get in after a load has ended.
+/// Time for which a new host retries its connection after a load has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same beside the load: less than a target takes to notice that others do not read.
+/// The same during the load: less than a target takes to detect peers that do not read.
 const PATIENCE_BESIDE: Duration = Duration::from_secs(10);
 
-/// Hosts that connect beside a load, one after the other.
+/// New hosts that connect during a load, one after the other.
 const NEWCOMERS: usize = 3;
 
-/// Of each run's measured time, this part is run before.
+/// The warm-up is the measured time of a run divided by this number.
 const WARMUP_DIVISOR: u32 = 4;
 
-/// Hundredths of a load in a trial.
+/// Size of a load in a smoke test, in hundredths.
 const SMOKE_PERCENT: usize = 4;
 
-/// Runs the loads and prints what was noticed of them.
+/// Runs the loads and reports their effects.
 ///
 /// # Errors
-/// A core that may not be used, a target that does not start, or a load that does not come about.
+/// A core that may not be used, a target that does not start, or a load that cannot be established.
 pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<HostileReport> {
     let chosen = |name: &str| args.loads.is_empty() || args.loads.iter().any(|load| load == name);
     let mut lines = Vec::new();
@@ -86,7 +86,7 @@ fn measure(load: Load, args: &HostileArgs, note: Note<'_>) -> Result<LoadResult>
     let mut pairs = Vec::new();
     for run in 1..=args.runs {
         note(format_args!("{name}: pair {run} of {}", args.runs));
-        // On a thread of its own, which is the neighbour's, on its core.
+        // On a separate thread, the neighbour's, which is pinned to its core.
         let pair = std::thread::scope(|scope| {
             let thread = scope.spawn(|| pair(load, args));
             thread.join().expect("a neighbour does not panic")
@@ -96,7 +96,7 @@ fn measure(load: Load, args: &HostileArgs, note: Note<'_>) -> Result<LoadResult>
     Ok(line(name, &pairs, args.smoke))
 }
 
-/// Sums the pairs up, and judges them; without their times in a trial.
+/// Summarises the pairs and judges them; a smoke test has no bounds on times.
 fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> LoadResult {
     let spread = |value: &dyn Fn(&Pair) -> f64| {
         let values: Vec<_> = pairs.iter().map(value).collect();
@@ -131,7 +131,7 @@ fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> LoadResult {
     }
 }
 
-/// The neighbour undisturbed, and then beside the load.
+/// Runs the neighbour undisturbed, and then under the load.
 fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
     let target = match args.target {
         Some(_) => None,
@@ -141,7 +141,7 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
             &["--log", "error"],
         )?),
     };
-    // A process inherits where its creator may run, so only now.
+    // Only now, because a process inherits the processor affinity of its parent.
     let core = CoreId(args.load_core);
     placement::pin_to(core)?;
     let pid = target.as_ref().map(Target::pid).or(args.pid);
@@ -183,7 +183,7 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
             disturbed.failure.get_or_insert(format!("{error:#}"));
         }
     }
-    // Before what was made to confine it, which goes when it is empty.
+    // Before the control group that confines it, which can only be removed when empty.
     drop(target);
     Ok(Pair {
         undisturbed,
@@ -195,7 +195,7 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
     })
 }
 
-/// A host connects, and is served; it tries again and again for this time.
+/// Checks that a host can connect and is served; retries for `patience`.
 fn comes_in(peer: &Peer, patience: Duration) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -214,7 +214,7 @@ fn comes_in(peer: &Peer, patience: Duration) -> Result<()> {
     }
 }
 
-/// Bytes of the namespace's blocks.
+/// Returns the block size of the namespace in bytes.
 fn block_bytes(args: &HostileArgs) -> Result<u32> {
     let address = args.target.context("a target is given")?;
     let host = Host::builder().poll(PollPolicy::Never).build()?;
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// One command waits for nearly all of the time: no percentile shows that.
+    /// One command waits for nearly all of the time, which no percentile shows.
     #[test]
     fn a_neighbour_that_stands_still_is_not_within_the_bound() {
         let beside = |disturbed| {

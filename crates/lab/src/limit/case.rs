@@ -4,31 +4,31 @@ use super::error::RawError;
 use super::limits;
 use super::message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 
-/// Way in which an end waits for its peer.
+/// How an end waits for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// It asks the socket again and again, and never sleeps.
+    /// Polls the socket and never sleeps.
     Always,
-    /// It sleeps in the kernel until something comes.
+    /// Sleeps in the kernel until data arrives.
     Never,
 }
 
-/// One raw exchange. Both ends must be given the same.
+/// One raw exchange. Both ends must use the same case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawCase {
     /// Name of the case in reports.
     pub name: &'static str,
     /// Bytes of a request: a header of 72 (an NVMe/TCP command capsule) and the written payload.
     pub request_bytes: usize,
-    /// Bytes of a response: a header of 24 and the payload that was read.
+    /// Bytes of a response: a header of 24 and the payload read.
     pub response_bytes: usize,
-    /// Requests in flight: the loop is closed.
+    /// Requests in flight, in a closed loop.
     pub depth: usize,
     /// Most responses in one `sendmsg`, `1..=64`. The client sends its requests the same way.
     pub messages_per_send: usize,
-    /// Way in which both ends wait.
+    /// How both ends wait.
     pub poll: Poll,
-    /// Bytes of memory that the payloads of responses are taken from, at random.
+    /// Bytes of the memory from which response payloads are taken, at random.
     pub region_bytes: usize,
 }
 
@@ -90,17 +90,17 @@ impl RawCase {
         }
     }
 
-    /// Bytes of a request behind its header.
+    /// Bytes of a request after its header.
     pub(super) const fn request_payload(&self) -> usize {
         self.request_bytes - REQUEST_HEADER_BYTES
     }
 
-    /// Bytes of a response behind its header.
+    /// Bytes of a response after its header.
     pub(super) const fn response_payload(&self) -> usize {
         self.response_bytes - RESPONSE_HEADER_BYTES
     }
 
-    /// Number of different payloads that the responses are chosen from; at least one.
+    /// Number of different payloads for the responses; at least one.
     pub(super) fn response_blocks(&self) -> usize {
         self.region_bytes
             .checked_div(self.response_payload())
@@ -108,7 +108,7 @@ impl RawCase {
             .max(1)
     }
 
-    /// Refuses a case that no exchange can do.
+    /// Rejects an impossible case.
     pub(super) fn check(&self) -> Result<(), RawError> {
         let within = |what: &str, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {

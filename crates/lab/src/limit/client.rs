@@ -1,4 +1,4 @@
-//! The client's end: a closed loop that keeps its depth, counts, and takes the time.
+//! The client's end: a closed loop of constant depth that counts exchanges and measures latency.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -20,23 +20,23 @@ use super::socket::{self, Received};
 /// Measurements of a client between warm-up and end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RawResult {
-    /// Exchanges that ended while it measured.
+    /// Exchanges that ended in the measured time.
     pub exchanges: u64,
     /// Exchanges per second.
     pub exchanges_per_second: f64,
-    /// Time from when a request was due, that is when the one before it in its place had
-    /// completed, to its whole response.
+    /// Time from when a request was due, i.e. when its predecessor in the same slot had completed,
+    /// to its complete response.
     pub latency_us: Latency,
-    /// CPU seconds of the client's thread while it measured.
+    /// CPU seconds of the client's thread in the measured time.
     pub cpu_seconds: f64,
 }
 
 /// Connects to the server at `addr` and exchanges messages for `warmup` and then `measured`, on a
-/// thread of its own that is pinned to `core`.
+/// separate thread that is pinned to `core`.
 ///
 /// # Errors
-/// When the case makes no sense, the connection cannot be had or breaks, the server breaks the
-/// exchange or answers nothing for [`limits::STALL`].
+/// The case is invalid; the connection fails; the server violates the exchange, or sends nothing
+/// for [`limits::STALL`].
 pub fn run_client(
     case: &RawCase,
     addr: SocketAddr,
@@ -60,7 +60,7 @@ pub fn run_client(
     })
 }
 
-/// As [`run_client`], on the calling thread and a socket with buffers that are chosen already.
+/// As [`run_client`], on the calling thread and a socket whose buffers are already set.
 pub(super) fn run_tuned(
     stream: &TcpStream,
     case: &RawCase,
@@ -112,8 +112,8 @@ struct Window {
     request_payload: usize,
     next: u64,
     expected: u64,
-    /// Time at which each request became due, by its sequence number masked: in a closed loop that
-    /// is when the one `depth` before it completed, even if the outbox has no room for it yet.
+    /// Time at which each request became due, by its masked sequence number. In a closed loop that
+    /// is when the request `depth` before it completed, even if the outbox has no room yet.
     issued_ns: Vec<u64>,
     mask: u64,
 }
@@ -148,7 +148,7 @@ impl Window {
         usize::try_from(sequence & self.mask).expect("the mask is a length less one")
     }
 
-    /// Puts into the outbox what depth and outbox have room for; nothing when time is over.
+    /// Adds requests within depth and outbox room; none after the end.
     fn issue(&mut self, clock: &Clock) {
         if clock.is_over() {
             return;
@@ -165,7 +165,7 @@ impl Window {
         }
     }
 
-    /// Takes a response; when its request became due.
+    /// Handles a response; returns when its request became due.
     #[inline]
     fn complete(&mut self, message: Message, now_ns: u64) -> Result<u64, RawError> {
         if message.sequence != self.expected || self.expected == self.next {
@@ -181,14 +181,14 @@ impl Window {
     }
 }
 
-/// Which part of the run it is, and what was measured. The clock is read once per receive.
+/// Current part of the run, and its measurements. The clock is read once per receive.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Instant,
     now_ns: u64,
     measure_from_ns: u64,
     end_ns: u64,
-    /// Time and CPU time when measuring began, and when it ended.
+    /// Wall and CPU time at the begin and at the end of the measured time.
     began: Option<(u64, Duration)>,
     ended: Option<(u64, Duration)>,
     latencies: Latencies,
@@ -216,12 +216,12 @@ impl Clock {
         self.ended.is_some()
     }
 
-    /// Nanoseconds from the start to the last progress.
+    /// Nanoseconds from the start to the last received bytes.
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Records `count` exchanges that end now, where it is measured.
+    /// Records `count` exchanges that end now, within the measured time.
     pub(super) fn record(&mut self, issued_ns: u64, count: u64) {
         if self.is_measuring() {
             let latency = Nanos(self.now_ns - issued_ns);
@@ -233,13 +233,13 @@ impl Clock {
         self.began.is_some() && self.ended.is_none()
     }
 
-    /// Bytes have come.
+    /// Notes that bytes have arrived.
     pub(super) fn progress(&mut self) {
         self.advance();
         self.progress_ns = self.now_ns;
     }
 
-    /// Nothing has come.
+    /// Handles a poll or wait without data.
     fn idle(&mut self, poll: Poll, window: &Window) -> Result<(), RawError> {
         self.idle_polls += 1;
         if poll == Poll::Always && self.idle_polls < limits::POLLS_PER_CLOCK_READ {
@@ -282,7 +282,7 @@ impl Clock {
 }
 
 /// Records the latencies of one receive. Requests that were sent together and answered together
-/// have the same, so they are recorded as one.
+/// have equal latencies, which are recorded in one call.
 #[derive(Debug)]
 struct ReceivedBatch<'a> {
     clock: &'a mut Clock,

@@ -1,4 +1,4 @@
-//! A workload and its limit, run in turns, and what fraction of the limit was reached.
+//! Runs a workload and its limit in turns, and reports the fraction of the limit that is reached.
 
 use anyhow::{Context as _, Result, ensure};
 use load::RunSummary;
@@ -10,15 +10,14 @@ use crate::Note;
 /// The compared quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Exchanges per second: more is better, and a fraction of 0.8 is 80 % of the limit's rate.
+    /// Exchanges per second: higher is better; a fraction of 0.8 is 80 % of the limit's rate.
     RequestsPerSecond,
-    /// The median latency in microseconds: less is better, and a fraction of 1.25 is a quarter
-    /// slower than the limit.
+    /// Median latency in microseconds: lower is better; a fraction of 1.25 is 25 % above the limit.
     P50Us,
 }
 
 impl Metric {
-    /// The unit that reports name.
+    /// The unit in reports.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -27,7 +26,7 @@ impl Metric {
         }
     }
 
-    /// Which direction is better.
+    /// The better direction.
     #[must_use]
     pub const fn better(self) -> Better {
         match self {
@@ -37,13 +36,13 @@ impl Metric {
     }
 }
 
-/// Which direction of a number and of its fraction is better.
+/// The better direction of a number and of its fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// More is better.
+    /// Higher is better.
     Higher,
-    /// Less is better.
+    /// Lower is better.
     Lower,
 }
 
@@ -54,27 +53,26 @@ pub struct CaseReport {
     pub case: String,
     /// Unit of `ours` and `limit`.
     pub unit: &'static str,
-    /// Which direction of `ours` and of `fraction` is better.
+    /// The better direction of `ours` and of `fraction`.
     pub better: Better,
-    /// Pairs run.
+    /// Number of pairs of runs.
     pub runs: usize,
-    /// Median of our runs.
+    /// Median of this stack's runs.
     pub ours: f64,
     /// Median of the limit's runs.
     pub limit: f64,
-    /// Ours divided by the limit, pair by pair.
+    /// `ours` divided by `limit`, per pair.
     pub fraction: RunSummary,
 }
 
 /// Runs `runs` pairs of `run_ours` and `run_limit` and divides each pair.
 ///
-/// The two of a pair follow each other at once, and take turns at going first, so that a machine
-/// that grows slower or faster over the minutes bears on both alike. `fraction` is the statistic to
-/// quote; the quotient of the two medians is not, since they may come from different minutes. Each
-/// run begins with a `note`.
+/// The two runs of a pair are adjacent and alternate in order, so that a slow change of the
+/// machine's speed affects both alike. Quote `fraction`, not the quotient of the two medians, which
+/// may come from different runs. Each run begins with a `note`.
 ///
 /// # Errors
-/// The first error of a run, with the number of its pair; or a run that yields no positive number.
+/// The first error of a run, with the number of its pair; or a run without a positive result.
 pub fn compare(
     case: &str,
     metric: Metric,

@@ -1,13 +1,13 @@
-//! Reasons why a raw exchange ended without a result.
+//! Errors of a raw exchange.
 
 use reactor::placement::PlacementError;
 use std::net::SocketAddr;
 use std::thread;
 
-/// An error of the raw socket exchange; the text is for a human and says what to do.
+/// An error of the raw socket exchange; the text includes the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
-    /// The case asks for something that no exchange can do.
+    /// The case is impossible.
     #[error("case {case}: {what}")]
     Case {
         /// Name of the case.
@@ -36,30 +36,30 @@ pub enum RawError {
         #[source]
         source: std::io::Error,
     },
-    /// The peer sent something that is not a message of this case.
+    /// The peer sent data that is not a message of this case.
     #[error("the peer broke the exchange: {what}; do both ends run the same case?")]
     Peer {
-        /// The peer's act.
+        /// Description of the data.
         what: String,
     },
     /// The peer closed the connection in the middle of an exchange.
     #[error("the peer closed the connection with {outstanding} messages outstanding")]
     Closed {
-        /// Messages without their answer, or begun and not finished.
+        /// Messages without a response, or incomplete ones.
         outstanding: usize,
     },
-    /// Nothing came for [`super::limits::STALL`].
+    /// No data arrived for [`super::limits::STALL`].
     #[error("no response for {seconds} s with {outstanding} messages outstanding")]
     Stalled {
         /// Seconds that the client waited.
         seconds: u64,
-        /// Messages without their answer.
+        /// Messages without a response.
         outstanding: usize,
     },
     /// The server was stopped before it had served a client.
     #[error("the raw server was stopped before a client had finished")]
     Stopped,
-    /// A thread of the exchange panicked: a bug of ours.
+    /// A thread of the exchange panicked: a bug in this program.
     #[error("the {end} thread panicked; this is a bug in the raw exchange")]
     Panicked {
         /// "client" or "server".
@@ -68,7 +68,7 @@ pub enum RawError {
 }
 
 impl RawError {
-    /// Makes the error of the system call `call`.
+    /// Returns an error constructor for the system call `call`.
     pub(super) fn call<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Call {
             call,
@@ -76,7 +76,7 @@ impl RawError {
         }
     }
 
-    /// The outcome of the thread of an `end` that was joined.
+    /// The result of the joined thread of an `end`.
     pub(super) fn of_end<T>(
         end: &'static str,
         joined: thread::Result<Result<T, Self>>,

@@ -11,15 +11,15 @@ use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Bounds: percent of a core, and memory of each connection.
+/// Bounds: percent of a core, and bytes of memory per connection.
 const CPU_PERCENT_MAX: f64 = 1.0;
 const BYTES_PER_CONNECTION_MAX: f64 = 64.0 * 1024.0;
 
-/// The kernel counts a process's time in steps of 10 ms, so it is watched for long enough that
-/// one step does not matter.
+/// The shortest observation. The kernel counts a process's time in steps of 10 ms, which are
+/// negligible over this time.
 const WATCH_MIN: Duration = Duration::from_secs(10);
 
-/// Time that new connections take to settle before anything is measured.
+/// Time for new connections to settle before the measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Cost of an idle target.
@@ -50,13 +50,13 @@ impl fmt::Display for IdleReport {
     }
 }
 
-/// Opens the connections, waits, and looks at the target's process.
+/// Opens the connections, waits, and measures the target's process.
 ///
 /// # Errors
-/// When the target does not start, or a connection cannot be made or does not last.
+/// The target does not start; a connection cannot be made or does not last.
 pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     let target = Target::start(&[args.target_core], RAM_BYTES, &["--poll", "auto"])?;
-    // One host warms up what every target needs once.
+    // One host causes the target's one-time allocations.
     drop(target.connect(1)?);
     let before = memory_bytes(target.pid(), "VmRSS")?;
     let connections = args.idle_connections;
@@ -67,7 +67,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
         block_bytes: 4096,
     };
     let mut hosts = IdleHosts::connect(&peer, connections)?;
-    // Fewer than the case has are not there to be measured.
+    // With fewer connections than the case has, times are not judged.
     let (settle, watch) = if connections < IDLE_CONNECTIONS {
         (Duration::ZERO, args.seconds)
     } else {
@@ -81,7 +81,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     let cpu = cpu_seconds(target.pid())? - cpu_before;
     let after = memory_bytes(target.pid(), "VmRSS")?;
     hosts.prove_alive()?;
-    // Before its hosts: they have nothing to say goodbye for.
+    // Before its hosts, which need no orderly disconnect.
     drop(target);
     let cpu_percent = 100.0 * cpu / watched.as_secs_f64();
     let bytes_per_connection = after.saturating_sub(before) as f64 / f64::from(connections);

@@ -1,35 +1,34 @@
-//! Hosts that connect and then do nothing at all.
+//! Hosts that connect and then stay idle.
 //!
-//! What is this: queues that are connected [by hand](testing::Client), of controllers without
-//! keep-alive, so neither end ever has anything to say, and what the target costs is what idle
-//! connections cost it. The host of this program would send keep-alive commands, and connects its
-//! queues when there is work for them.
+//! Their queues are connected [by hand](testing::Client), to controllers without keep-alive, so
+//! neither end sends anything and the target's cost is that of idle connections alone. This
+//! project's host would send keep-alive commands, and connects its queues on demand.
 
 use crate::peer::Peer;
 use anyhow::{Context as _, Result};
 use testing::Client;
 use wire::nvme::{AdminCommand, IoOpcode};
 
-/// I/O queues of each controller, at most; eight controllers make a thousand connections.
+/// Most I/O queues of each controller; eight controllers make a thousand connections.
 const QUEUES_MAX: u16 = 124;
 
-/// Entries of an I/O queue: what the Linux host asks for.
+/// Entries of an I/O queue: the default of the Linux host.
 const ENTRIES: u16 = 128;
 
 const HOST_NQN: &str = "nqn.2026-11.io.switchyard:idle-host";
 
-/// Connected queues, the admin queue of each controller before its I/O queues.
+/// Connected queues; each controller's admin queue precedes its I/O queues.
 #[derive(Debug)]
 pub(super) struct IdleHosts {
-    /// With the QID of each: 0 for an admin queue.
+    /// Each with its QID: 0 for an admin queue.
     queues: Vec<(u16, Client)>,
 }
 
 impl IdleHosts {
-    /// Connects so many queues to a target.
+    /// Connects `connections` queues to a target.
     ///
     /// # Errors
-    /// A target that refuses one, or does not answer.
+    /// A target that refuses a connection, or does not answer.
     pub(super) fn connect(peer: &Peer, connections: u16) -> Result<Self> {
         let mut queues = Vec::with_capacity(connections.into());
         let mut controller = 0;
@@ -50,10 +49,10 @@ impl IdleHosts {
         Ok(Self { queues })
     }
 
-    /// Has a command answered on every queue, which shows that it is still connected.
+    /// Executes a command on every queue, to check that it is still connected.
     ///
     /// # Errors
-    /// When one is not.
+    /// A queue is not connected.
     pub(super) fn prove_alive(&mut self) -> Result<()> {
         for (number, (id, queue)) in (1..).zip(&mut self.queues) {
             let command = match id {

@@ -1,8 +1,8 @@
 //! Many connections with few requests each: a plain program on epoll.
 //!
-//! Each end waits for readable sockets and serves them in the order in which the kernel names them,
-//! with one receive and one send for each request. The client goes by its connections in turn, as
-//! the load generator does with the queues of many hosts.
+//! Each end waits for readable sockets and serves them in the kernel's order, with one receive and
+//! one send per request. The client uses its connections in turn, like the load generator with the
+//! queues of many hosts.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -24,16 +24,16 @@ use super::region::Region;
 use super::server::{block_offset, served_bytes};
 use super::socket::{self, Received};
 
-/// Readable sockets that one look tells of, at most.
+/// Most readable sockets returned by one wait.
 const EVENTS: usize = 256;
 
-/// An exchange over many connections. Each has one request in flight at most.
+/// An exchange over many connections, each with at most one request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManyCase {
-    /// Message sizes and requests in flight on all connections together. Both ends sleep while
-    /// there is nothing to do, and nothing is sent together.
+    /// Message sizes, and requests in flight on all connections together. Both ends sleep when
+    /// idle, and no messages are batched.
     pub raw: RawCase,
-    /// Connections, more than there are requests in flight.
+    /// Connections; more than the requests in flight.
     pub connections: usize,
 }
 
@@ -64,8 +64,7 @@ impl ManyCase {
 /// Runs one exchange: a server thread on `server_core`, a client thread on `client_core`.
 ///
 /// # Errors
-/// When the case makes no sense, a thread cannot be had or pinned, or a connection cannot be had
-/// or breaks.
+/// The case is invalid; a thread cannot be created or pinned; a connection fails.
 pub fn run_many(
     case: &ManyCase,
     server_core: Option<usize>,
@@ -81,7 +80,7 @@ pub fn run_many(
     std::thread::scope(|scope| {
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let serve = || {
-            // Without a server no connection is left that a client could wait for.
+            // Closes the listener with the server, so that no client waits for a connection.
             let listener = listener;
             socket::pin(server_core)?;
             serve(case, &listener)
@@ -99,7 +98,7 @@ pub fn run_many(
         };
         match (RawError::of_end("server", server.join()), client) {
             (Ok(()) | Err(RawError::Stopped), client) => client,
-            // A client that lost its server says less than the server.
+            // If the server failed, its error is more specific than the client's.
             (Err(error), _) => Err(error),
         }
     })
@@ -115,7 +114,8 @@ struct Peer {
 impl Peer {
     fn new(stream: TcpStream, header_bytes: usize, payload_bytes: usize) -> Result<Self, RawError> {
         socket::tune(&stream)?;
-        // What is sent is small beside the socket's buffer; a peer that takes nothing is an error.
+        // The data is small compared with the socket's buffer; a peer that accepts nothing is an
+        // error.
         let limited = stream.set_write_timeout(Some(limits::STALL));
         limited.map_err(RawError::call("setsockopt"))?;
         let parser = Parser::new(header_bytes, payload_bytes);
@@ -158,7 +158,7 @@ impl Sockets {
         Ok(Self { epoll, events })
     }
 
-    /// Waits until a socket is readable, for [`limits::STALL`] at most. Returns whether any is.
+    /// Waits until a socket is readable, at most [`limits::STALL`]. Returns true if one is.
     fn wait(&mut self) -> Result<bool, RawError> {
         self.events.clear();
         let found = rustix::buffer::spare_capacity(&mut self.events);
@@ -224,7 +224,7 @@ fn serve(case: &ManyCase, listener: &TcpListener) -> Result<(), RawError> {
     Ok(())
 }
 
-/// Accepts a client that comes in time.
+/// Accepts a client; fails if none connects in time.
 fn accept(listener: &TcpListener) -> Result<TcpStream, RawError> {
     let mut polled = [PollFd::new(listener, PollFlags::IN)];
     match poll(&mut polled, Some(&socket::PATIENCE)) {
@@ -247,7 +247,7 @@ fn connect(case: &ManyCase, addr: SocketAddr) -> Result<Vec<Peer>, RawError> {
     (0..case.connections).map(connect).collect()
 }
 
-/// The client: goes by the connections in turn, a request for each response.
+/// The client: uses the connections in turn, with a new request for each response.
 fn load(
     case: &ManyCase,
     address: SocketAddr,
@@ -261,7 +261,7 @@ fn load(
     let written = Region::new(raw.request_payload());
     let (blocks, mut random) = (raw.response_blocks() as u64, Prng::from_seed(2));
     let mut clock = Clock::new(warmup, measured);
-    // Those without a request, the one that has been so for longest first.
+    // Connections without a request, in the order in which they became idle.
     let mut idle: VecDeque<usize> = (0..peers.len()).collect();
     let mut asked = vec![(0, 0); peers.len()];
     let (mut next, mut outstanding) = (0, 0);

@@ -2,10 +2,11 @@
 
 use super::error::RawError;
 
-/// Bytes of a request's header: those of an NVMe/TCP command capsule without data.
+/// Bytes of a request's header: the size of an NVMe/TCP command capsule without data.
 pub const REQUEST_HEADER_BYTES: usize = 72;
 
-/// Bytes of a response's header: those of a C2HData header; its SUCCESS flag saves the capsule.
+/// Bytes of a response's header: the size of a C2HData header, whose SUCCESS flag replaces the
+/// response capsule.
 pub const RESPONSE_HEADER_BYTES: usize = 24;
 
 const MAGIC: u64 = 0x6567_6e61_6863_7865;
@@ -13,9 +14,9 @@ const MAGIC: u64 = 0x6567_6e61_6863_7865;
 /// Content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Counts up from zero, without a gap.
+    /// Counts up from zero without gaps.
     pub(super) sequence: u64,
-    /// Which block of the server's region the response carries.
+    /// Block of the server's region that the response carries.
     pub(super) block: u64,
 }
 
@@ -47,8 +48,8 @@ impl Message {
     }
 }
 
-/// Finds messages in a stream that arrives in pieces of any size. Payload is passed over where it
-/// lies: only a header that is torn apart is copied.
+/// Finds messages in a stream that arrives in pieces of any size. Payload is skipped in place; only
+/// a header that is split across pieces is copied.
 #[derive(Debug)]
 pub(super) struct Parser {
     header_bytes: usize,
@@ -83,7 +84,7 @@ impl Parser {
         }
     }
 
-    /// Returns true if the stream stands inside a message.
+    /// Returns true if the stream is inside a message.
     pub(super) fn is_inside(&self) -> bool {
         self.torn_bytes > 0 || self.payload_left > 0
     }

@@ -1,26 +1,14 @@
-//! The raw socket exchange: how fast this machine's sockets can carry the same messages.
+//! The raw socket exchange: the limit of this machine's sockets for the same messages.
 //!
-//! A client and a server exchange messages of the sizes of an NVMe/TCP workload, at the same depth,
-//! with the same batching and polling, and do nothing else: no NVMe, no device, no allocation per
-//! message. What they reach is the yardstick that `lab limit` divides our own results by, so the
-//! exchange must be as good a socket program as can be written; a slower one flatters
-//! the dataplane.
-//!
-//! Where the yardstick could be read either way, it takes the harder one: responses come from
-//! random blocks of a large region in huge pages (the cache misses of a RAM device without its
-//! lookup), while both ends receive into one small buffer that stays in the cache, and a written
-//! payload is sent from a few blocks that stay there too.
-//!
-//! [`RawCase`] says what is exchanged, [`RawServer`] and [`run_client`] are the two ends (as
-//! threads of one process by [`run_pair`], or each in its own process by [`serve`]), and
-//! [`compare()`] turns interleaved runs of a workload and its limit into a [`CaseReport`].
-//!
-//! [`run_many`] is the same for many connections, by a plain program on epoll.
-//!
-//! Every other end has one connection, one thread and one loop: receive what has come, account for
-//! it, send what is ready in as few system calls as possible. It never blocks on a send while there is
-//! something to receive, so two ends cannot wait for each other, whatever the size of the socket
-//! buffers.
+//! A client and a server exchange messages with the sizes, depth, batching and polling of an
+//! NVMe/TCP workload and nothing else: no NVMe, no device, no allocation per message. `lab limit`
+//! divides this stack's results by this limit, so the exchange must be optimal, and every doubtful
+//! choice favours it: both ends receive into one small cached buffer, and written payload comes
+//! from a few cached blocks. Only responses come from random blocks of a large region in huge
+//! pages, like those of a RAM device. A [`RawCase`] describes the exchange; [`RawServer`],
+//! [`run_client`], [`run_pair`] and [`serve`] run its ends; [`run_many`] uses many connections on
+//! epoll; [`compare()`] makes the [`CaseReport`]. Invariant: no end blocks on a send while it can
+//! receive, so two ends never deadlock.
 
 mod args;
 mod case;

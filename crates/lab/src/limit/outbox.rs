@@ -1,4 +1,4 @@
-//! Messages on their way into a socket: many a system call, payload sent from where it lies.
+//! Outgoing messages: many per system call, with payload sent without a copy.
 
 use std::io::IoSlice;
 use std::net::TcpStream;
@@ -13,13 +13,13 @@ use super::message::Message;
 /// State of a socket after a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// The outbox is empty again.
+    /// All data was sent; the outbox is empty.
     All,
-    /// The socket's buffer is full; the rest waits.
+    /// The socket's buffer is full; the remainder waits.
     Part,
 }
 
-/// A set of messages that are sent together, and how far the socket has taken them.
+/// A set of messages that are sent together, and the number of bytes already sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
     header_bytes: usize,
@@ -31,7 +31,8 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// An outbox for up to `capacity` messages; with payload, no more than a `sendmsg` takes.
+    /// An outbox for up to `capacity` messages; with payload, at most as many as one `sendmsg`
+    /// takes.
     pub(super) fn new(header_bytes: usize, payload_bytes: usize, capacity: usize) -> Self {
         let with_payload = payload_bytes > 0;
         let capacity = if with_payload {
@@ -42,7 +43,7 @@ impl Outbox {
         Self {
             header_bytes,
             payload_bytes,
-            // The bytes behind a header's three words stay zero for ever.
+            // The bytes after a header's three words always stay zero.
             headers: vec![0; header_bytes * capacity],
             offsets: Vec::with_capacity(capacity),
             capacity,
@@ -50,7 +51,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the number of messages that can be pushed; none while a part of the last set waits.
+    /// Returns the number of messages that can be added; zero while a part of the last set waits.
     pub(super) fn room(&self) -> usize {
         if self.sent_bytes > 0 {
             0
@@ -64,7 +65,7 @@ impl Outbox {
         self.offsets.is_empty()
     }
 
-    /// Adds a message with the payload at `offset` of the region given to [`Self::send`].
+    /// Adds a message with the payload at `offset` of the region passed to [`Self::send`].
     pub(super) fn push(&mut self, message: Message, offset: usize) {
         assert!(self.room() > 0, "an outbox takes no more than its room");
         let at = self.offsets.len() * self.header_bytes;
@@ -72,7 +73,7 @@ impl Outbox {
         self.offsets.push(offset);
     }
 
-    /// Gives the socket as much as it takes without waiting. A set that it takes at once is one
+    /// Sends as much as the socket accepts without blocking. A set that it accepts at once is one
     /// system call.
     pub(super) fn send(&mut self, stream: &TcpStream, region: &[u8]) -> Result<Sent, RawError> {
         let total = self.offsets.len() * (self.header_bytes + self.payload_bytes);

@@ -1,4 +1,4 @@
-//! The cases: what is exchanged, what the bound is, and how we run our side of it.
+//! The cases: the raw exchange, the bound, and this stack's run of each.
 
 use super::{Metric, RawCase};
 use anyhow::{Context as _, Result, ensure};
@@ -15,17 +15,17 @@ pub(super) struct Case {
     /// The raw exchange, with the case's name and depth.
     pub(super) raw: RawCase,
     pub(super) metric: Metric,
-    /// The fraction that is promised: at least, or at most where less is better.
+    /// Bound of the fraction: a minimum, or a maximum if lower is better.
     pub(super) bound: f64,
-    /// Our side.
+    /// This stack's load.
     reads: bool,
     bytes: u32,
     polling: Polling,
-    /// Target and load share the target's core.
+    /// Target and load run on the target's core.
     one_core: bool,
 }
 
-/// Which cores a case uses.
+/// Cores of a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cores {
     pub(super) target: u32,
@@ -97,7 +97,7 @@ impl Case {
         }
     }
 
-    /// One run of our side.
+    /// Runs this stack once.
     pub(super) fn run_ours(
         &self,
         namespace: &Namespace,

@@ -17,27 +17,27 @@ use switch::Knobs;
 /// The raw exchange.
 pub(super) const CASE: ManyCase = ManyCase::read_4k_2500_connections();
 
-/// Hosts of the case, and I/O queues of each: as many connections as the raw exchange has.
+/// Hosts of the case, and I/O queues of each: in total the connections of the raw exchange.
 const HOSTS: usize = 100;
 const QUEUES: usize = CASE.connections / HOSTS;
 
-/// Longest time that a lost connection is waited for.
+/// Longest wait for a lost connection.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The fraction of the plain program's rate that is promised.
+/// Lower bound of the rate, as a fraction of the plain program's rate.
 const BOUND: f64 = 0.9;
 
-/// The most that p99 may be, as a multiple of the mean: what is served in order of arrival waits
-/// about equally long.
+/// Upper bound of the p99, as a multiple of the mean: with service in order of arrival, all
+/// requests wait about equally long.
 const P99_OVER_MEAN_MAX: f64 = 3.0;
 
-/// The rate as a fraction, and how evenly the connections were served.
+/// The rate as a fraction, and the fairness among connections.
 #[derive(Debug, Serialize)]
 pub(super) struct ManyReport {
     #[serde(flatten)]
     pub(super) report: CaseReport,
     pub(super) bound: f64,
-    /// 99th percentile of our latency divided by its mean, of each run.
+    /// The stack's p99 latency divided by its mean, of each run.
     p99_over_mean: RunSummary,
     p99_over_mean_bound: f64,
     pub(super) within: bool,
@@ -57,7 +57,7 @@ impl fmt::Display for ManyReport {
 /// Runs the case: pairs of runs.
 ///
 /// # Errors
-/// As `switchyard bench`, and where an exchange breaks.
+/// As `switchyard bench`; an exchange that fails.
 pub(super) fn run(args: &LimitArgs, note: Note<'_>) -> Result<ManyReport> {
     let (warmup, measured) = (args.warmup(), args.seconds);
     let mut evenness = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn run(args: &LimitArgs, note: Note<'_>) -> Result<ManyReport> {
     })
 }
 
-/// One run of our side: its rate, and its 99th percentile divided by its mean.
+/// Runs this stack once; returns its rate, and its p99 divided by its mean.
 fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
     let target = Target::start(&[args.target_core], RAM_BYTES, &[])?;
     prefill(&target.connect(1)?)?;
@@ -98,7 +98,7 @@ fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
         nsid: 1,
     };
     let hosts = u32::try_from(HOSTS).expect("a small number");
-    // The threads that keep controllers alive must not compete with the load by polling.
+    // The keep-alive threads must not compete with the load by polling.
     let host = || {
         Ok(Host::builder()
             .poll(PollPolicy::Never)

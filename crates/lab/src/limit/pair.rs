@@ -12,18 +12,17 @@ use super::server::RawServer;
 /// Measurements of both ends of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PairResult {
-    /// The client's measurement.
+    /// The client's measurements.
     #[serde(flatten)]
     pub client: RawResult,
-    /// CPU seconds of the server's thread, warm-up included.
+    /// CPU seconds of the server's thread, including the warm-up.
     pub server_cpu_seconds: f64,
 }
 
 /// Runs one exchange: a server thread on `server_core`, a client thread on `client_core`.
 ///
 /// # Errors
-/// As [`RawServer::start`] and [`run_client`]; when the server ended early, its error is the one
-/// that is reported.
+/// As [`RawServer::start`] and [`run_client`]. If the server ended early, its error is returned.
 pub fn run_pair(
     case: &RawCase,
     server_core: Option<usize>,

@@ -1,14 +1,14 @@
-//! Memory that payloads are sent from and received into.
+//! Memory from which payloads are sent and into which they are received.
 //!
-//! One call of `madvise` needs `unsafe`: a RAM device has its memory in huge pages, and a yardstick
-//! without them would pay for address translation that the measured system does not pay for.
+//! One call of `madvise` needs `unsafe`: a RAM device has its memory in huge pages, and without
+//! them the limit would include address translation that the measured system does not need.
 #![allow(unsafe_code)]
 
 use base::Prng;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Bytes that begin on a huge page, are in huge pages where the kernel has them, and are resident.
+/// Resident memory, aligned to a huge page, and in huge pages if the kernel has them.
 #[derive(Debug)]
 pub struct Region {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region of `len` bytes that are not all the same.
+    /// A region of `len` bytes with non-uniform content.
     #[must_use]
     pub fn new(len: usize) -> Self {
         let mut bytes = vec![0; len + HUGE_PAGE_BYTES];
@@ -47,7 +47,7 @@ impl Region {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    /// The bytes, to be written.
+    /// The bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }

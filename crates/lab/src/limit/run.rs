@@ -1,8 +1,8 @@
-//! `lab limit`: our target against what this machine's sockets can do.
+//! `lab limit`: this stack compared with the limit of this machine's sockets.
 //!
-//! The target is this very program, `serve` in a process of its own on the target's core; the
-//! load runs on the load's core of this process. In turns with it, the raw exchange runs with its
-//! server on the target's core and its client on the load's. Both poll, or neither does.
+//! The target is this program, `serve` in a separate process on the target's core; the load runs on
+//! the load's core in this process. In turns with it, the raw exchange runs with its server on the
+//! target's core and its client on the load's. Either both poll or neither does.
 
 use super::args::LimitArgs;
 use super::idle::{self, IdleReport};
@@ -48,10 +48,10 @@ impl BoundedCase {
     }
 }
 
-/// Runs the cases and prints fractions.
+/// Runs the cases and reports the fractions.
 ///
 /// # Errors
-/// A core that may not be used, a target that does not start, or an exchange that breaks.
+/// A core that may not be used, a target that does not start, or an exchange that fails.
 pub fn run(args: &LimitArgs, note: Note<'_>) -> Result<LimitReport> {
     let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
     let mut lines = Vec::new();
@@ -90,8 +90,8 @@ impl LimitReport {
     }
 }
 
-/// One case: pairs of runs. A target lives for its run only: it may poll, and would take half of
-/// its processor from the raw exchange that is measured next.
+/// Runs one case: pairs of runs. A target only lives for its run, because a polling target would
+/// take half of its processor from the raw exchange that is measured next.
 fn run_case(case: &Case, args: &LimitArgs, note: Note<'_>) -> Result<CaseReport> {
     let cores = case.cores(args.target_core, args.load_core);
     let (warmup, measured) = (args.warmup(), args.seconds);

@@ -1,4 +1,4 @@
-//! The server's end: answers requests, as many a system call as have come.
+//! The server's end: answers all received requests with one system call.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use super::outbox::{Outbox, Sent};
 use super::region::Region;
 use super::socket::{self, Received};
 
-/// Work of a server for its one client.
+/// Counters of a server for its one client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServerReport {
     /// Requests answered.
@@ -25,7 +25,7 @@ pub struct ServerReport {
     pub cpu_seconds: f64,
 }
 
-/// A server on a thread of its own. It serves one client and ends; dropping it stops it.
+/// A server on a separate thread. It serves one client and ends; dropping it stops it.
 #[derive(Debug)]
 pub struct RawServer {
     addr: SocketAddr,
@@ -37,7 +37,7 @@ impl RawServer {
     /// Listens on a free port of the loopback address; `core` pins the server's thread.
     ///
     /// # Errors
-    /// When the case makes no sense, the port cannot be had or the thread cannot be pinned.
+    /// The case is invalid; no port is available; the thread cannot be pinned.
     pub fn start(case: RawCase, core: Option<usize>) -> Result<Self, RawError> {
         case.check()?;
         let listener =
@@ -69,8 +69,8 @@ impl RawServer {
                     stop: &seen,
                 };
                 let outcome = answer(&served.stream, &case, &region);
-                // Looked at while the client cannot have seen the end: what is not stopped by now
-                // ended by itself.
+                // Read while the client cannot have seen the end: without a stop until now, the
+                // server ended by itself.
                 if seen.stopped.load(Ordering::Acquire) {
                     Err(RawError::Stopped)
                 } else {
@@ -83,7 +83,7 @@ impl RawServer {
             stop,
             thread: Some(thread),
         };
-        // A client that starts now meets a server that has pinned itself and touched its memory.
+        // Ensures that the server has pinned itself and touched its memory before a client starts.
         is_ready
             .recv()
             .map_err(|_| RawError::Panicked { end: "server" })??;
@@ -96,15 +96,15 @@ impl RawServer {
         self.addr
     }
 
-    /// Waits until the client has closed its connection, and says what was done.
+    /// Waits until the client has closed its connection, and returns the counters.
     ///
     /// # Errors
-    /// What ended the server early.
+    /// The error that ended the server early.
     pub fn finish(mut self) -> Result<ServerReport, RawError> {
         self.join()
     }
 
-    /// Stops the server whatever it is doing; its error, when it had ended with one before.
+    /// Stops the server in any state; returns its error if it had failed before.
     pub(super) fn stop(mut self) -> Option<RawError> {
         self.stop.stop();
         match self.join() {
@@ -132,7 +132,7 @@ impl Drop for RawServer {
 /// Accepts one client and answers it until it closes the connection; on the calling thread.
 ///
 /// # Errors
-/// When the case makes no sense, a system call fails, or the client breaks the exchange.
+/// The case is invalid; a system call fails; the client violates the exchange.
 pub fn serve(listener: &TcpListener, case: &RawCase) -> Result<ServerReport, RawError> {
     case.check()?;
     let region = Region::new(served_bytes(case));
@@ -140,7 +140,7 @@ pub fn serve(listener: &TcpListener, case: &RawCase) -> Result<ServerReport, Raw
     answer(&stream, case, &region)
 }
 
-/// The means to stop a server that waits in the kernel: shutting down what it waits for.
+/// Stops a server that waits in the kernel, by shutting down the socket that it waits for.
 #[derive(Debug)]
 struct StopHandle {
     listener: TcpListener,
@@ -163,7 +163,7 @@ impl StopHandle {
         let (stream, _) = accepted.map_err(RawError::call("accept"))?;
         let copy = stream.try_clone().map_err(RawError::call("dup"))?;
         *self.connection() = Some(copy);
-        // A stop between the two looks found no connection to shut down.
+        // A stop between the two checks found no connection to shut down.
         if self.stopped.load(Ordering::Acquire) {
             return Err(RawError::Stopped);
         }
@@ -179,8 +179,8 @@ impl StopHandle {
     }
 }
 
-/// A connection that is closed in all its copies when the server's thread ends, however it does:
-/// the client must notice.
+/// A connection whose every copy is closed when the server's thread ends for any reason, so that
+/// the client notices.
 #[derive(Debug)]
 struct Served<'a> {
     stream: TcpStream,
@@ -193,13 +193,13 @@ impl Drop for Served<'_> {
     }
 }
 
-/// The loop: receive, take the requests apart, answer them all, again.
+/// The loop: receive, parse the requests, answer all of them.
 fn answer(stream: &TcpStream, case: &RawCase, region: &Region) -> Result<ServerReport, RawError> {
     socket::tune(stream)?;
     answer_tuned(stream, case, region)
 }
 
-/// As [`answer`], on a socket with buffers that are chosen already.
+/// As [`answer`], on a socket whose buffers are already set.
 pub(super) fn answer_tuned(
     stream: &TcpStream,
     case: &RawCase,
@@ -257,7 +257,7 @@ pub(super) fn answer_tuned(
     })
 }
 
-/// Memory that responses need: none when they carry nothing.
+/// Bytes of memory for response payloads; zero if responses have none.
 pub(super) fn served_bytes(case: &RawCase) -> usize {
     if case.response_payload() == 0 {
         0

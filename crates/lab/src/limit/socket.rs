@@ -1,4 +1,4 @@
-//! Operations of both ends on sockets and cores.
+//! Socket and core operations of both ends.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::case::Poll;
 use super::error::RawError;
 use super::limits;
 
-/// Longest time that an end waits for the other one.
+/// Longest time that an end waits for its peer.
 pub(super) const PATIENCE: Timespec = Timespec {
     tv_sec: limits::STALL.as_secs().cast_signed(),
     tv_nsec: 0,
@@ -22,27 +22,27 @@ pub(super) const PATIENCE: Timespec = Timespec {
 /// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// So many bytes; never zero.
+    /// Number of bytes; never zero.
     Bytes(usize),
-    /// Nothing yet, or there is room to send again.
+    /// No data yet, or room to send again.
     Nothing,
-    /// The peer sends no more.
+    /// The peer has closed its sending side.
     End,
 }
 
-/// Pins the calling thread to `core`; leaves it alone when that is `None`.
+/// Pins the calling thread to `core`; `None` leaves it unpinned.
 pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
     let Some(core) = core else { return Ok(()) };
-    // What no number of a core can be is refused like any other that does not exist.
+    // A number too large for a core is refused like that of any missing core.
     let core = CoreId(u32::try_from(core).unwrap_or(u32::MAX));
     Ok(placement::pin_to(core)?)
 }
 
-/// Sets a connection up for throughput and latency alike.
+/// Configures a connection for both throughput and latency.
 pub(super) fn tune(stream: &TcpStream) -> Result<(), RawError> {
     sockopt::set_tcp_nodelay(stream, true).map_err(RawError::call("setsockopt"))?;
-    // What may be refused is asked for in order of preference; a refusal leaves the default.
-    // Reno: a congestion control that paces costs throughput where nothing is ever lost.
+    // Optional settings, in order of preference; a refusal leaves the default. Reno, because a
+    // congestion control with pacing costs throughput where no packets are lost.
     let _ = sockopt::set_tcp_congestion(stream, "reno");
     let bytes = limits::SOCKET_BUFFER_BYTES;
     if sockopt::set_socket_send_buffer_size_force(stream, bytes).is_err() {
@@ -54,8 +54,8 @@ pub(super) fn tune(stream: &TcpStream) -> Result<(), RawError> {
     Ok(())
 }
 
-/// Receives what has come. `Poll::Never` waits for it, for [`limits::STALL`] at most; with
-/// `unsent`, it waits for room to send as well.
+/// Receives available data. `Poll::Never` waits for it, at most [`limits::STALL`]; with `unsent`,
+/// it also waits for room to send.
 #[inline]
 pub(super) fn receive(
     stream: &TcpStream,
@@ -81,14 +81,14 @@ pub(super) fn receive(
     }
 }
 
-/// Bounds a blocking receive.
+/// Sets the time-out of a blocking receive.
 pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result<(), RawError> {
     stream
         .set_read_timeout(Some(limit))
         .map_err(RawError::call("setsockopt"))
 }
 
-/// Sleeps until something has come or there is room to send.
+/// Sleeps until data arrives or there is room to send.
 fn wait_for_either(stream: &TcpStream) -> Result<(), RawError> {
     let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::OUT)];
     match rustix::event::poll(&mut polled, Some(&PATIENCE)) {

@@ -1,4 +1,4 @@
-//! Counts, torn messages, full socket buffers, and ends that go away. No test asserts a time.
+//! Counts, split messages, full socket buffers, and ends that disconnect. No test asserts a time.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -22,14 +22,14 @@ fn small(mut case: RawCase) -> RawCase {
     case
 }
 
-/// Less than what is in flight in the tests, but more than the largest segment of the loopback
-/// device: a receive buffer that cannot hold one makes TCP wait for its timers.
+/// Less than the data in flight in the tests, but more than the largest segment of the loopback
+/// device: with a receive buffer smaller than one segment, TCP waits for its timers.
 const SMALL_BUFFER_BYTES: usize = 96 << 10;
 
-/// Two ends of a loopback connection whose buffers are small.
+/// Two ends of a loopback connection with small buffers.
 fn small_sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    // The receive buffer of an accepted socket is the listener's.
+    // An accepted socket inherits the listener's receive buffer.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, SMALL_BUFFER_BYTES).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
@@ -40,8 +40,8 @@ fn small_sockets() -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// The first run with exchanges, each twice as long as the one before: two threads that poll may keep
-/// each other from the processor until the end of a short one.
+/// Returns the first run with exchanges. Each run is twice as long as the previous one, because two
+/// polling threads may keep each other from the processor until the end of a short run.
 fn until_exchanges(
     run: impl Fn(Duration) -> (RawResult, ServerReport),
 ) -> (RawResult, ServerReport) {
@@ -62,7 +62,7 @@ fn run_small(case: RawCase) -> (RawResult, ServerReport) {
 
 #[test]
 fn every_case_exchanges_and_both_ends_agree_on_the_count() {
-    // Polling ends without a core each are slow where cores are few, but they do end.
+    // Polling ends that share cores are slow, but they terminate.
     for case in [
         RawCase::read_4k_qd128(),
         RawCase::write_4k_qd128(),
@@ -71,7 +71,7 @@ fn every_case_exchanges_and_both_ends_agree_on_the_count() {
         RawCase::read_4k_qd1_one_core(),
     ] {
         let (result, report) = run_small(case);
-        // The server has also answered what came before and after the measured time.
+        // The server has also answered requests before and after the measured time.
         assert!(report.exchanges >= result.exchanges, "{}", case.name);
         assert!(
             result.latency_us.p50 <= result.latency_us.max,
@@ -131,8 +131,8 @@ fn the_loop_keeps_going_when_sends_are_partial_on_both_sides() {
     }
 }
 
-/// Bytes that a connection of [`small_sockets`] takes while its peer reads nothing. How far a
-/// kernel follows the sizes asked for differs from machine to machine.
+/// Bytes that a connection of [`small_sockets`] accepts while its peer reads nothing. Kernels grant
+/// different fractions of the requested buffer sizes.
 fn bytes_taken_unread() -> usize {
     let (_client, mut server) = small_sockets();
     server.set_nonblocking(true).unwrap();
@@ -166,7 +166,7 @@ fn a_send_that_the_socket_takes_in_parts_loses_and_repeats_nothing() {
         expected.extend_from_slice(&region.bytes()[index * payload_bytes..][..payload_bytes]);
         outbox.push(message, index * payload_bytes);
     }
-    // A reader that ran beside the first send could make room as fast as it is filled.
+    // A reader that ran concurrently with the first send could make room as fast as it is filled.
     assert_eq!(outbox.send(&server, region.bytes()).unwrap(), Sent::Part);
     let wanted = expected.len();
     let reader = std::thread::spawn(move || {
@@ -211,7 +211,7 @@ fn a_client_notices_a_server_that_closes() {
         let addr = listener.local_addr().unwrap();
         let closing = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // What was sent is taken, so that the close is an end and not a reset.
+            // Read all data, so that the close is an orderly end and not a reset.
             stream.read_exact(&mut [0; 72 * 4]).unwrap();
         });
         let case = small(RawCase::read("closing", 4096, 4, poll));
@@ -270,7 +270,7 @@ fn a_server_refuses_garbage_excess_and_half_a_request() {
         let mut stream = TcpStream::connect(server.addr()).unwrap();
         stream.write_all(input).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        // The server's end, also by an error, ends the connection.
+        // The server's end, even by an error, closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
         let error = server.finish().unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
@@ -443,7 +443,7 @@ mod comparison {
 
     use super::super::*;
 
-    /// Without a reader of notes.
+    /// `compare` without notes.
     fn compare(
         case: &str,
         metric: Metric,

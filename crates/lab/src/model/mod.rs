@@ -1,4 +1,4 @@
-//! The performance model beside the machine: calibration of its costs, and validation of its
+//! The performance model and this machine: calibration of its costs, and validation of its
 //! predictions.
 
 mod calibrate;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use sim::model::Costs;
 use std::path::Path;
 
-/// The costs in a file, or those that come with the program.
+/// Returns the costs in a file, or the built-in ones.
 ///
 /// # Errors
 /// A file that cannot be read or used.

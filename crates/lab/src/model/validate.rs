@@ -1,4 +1,4 @@
-//! `lab sim validate`: the same on this machine and in the model, side by side.
+//! `lab sim validate`: compares runs on this machine with the same runs in the model.
 //!
 //! Target on one processor, applications on another: L alone, T alone with large requests and with
 //! many small ones, and L with T, for each baseline.
@@ -54,12 +54,12 @@ pub struct ValidateArgs {
     pub cores: Cores,
 }
 
-/// A prediction within this share of what was measured is good.
+/// A prediction within this relative error is good.
 const GOOD: f64 = 0.30;
 
-/// Request bytes and depth of a T-app.
+/// Request bytes and depth of a T-app with large requests.
 const LARGE: (u32, u32) = (65_536, 16);
-/// The same of one with many small requests, of which a send carries many.
+/// The same of a T-app with many small requests, which share sends.
 const SMALL: (u32, u32) = (4_096, 128);
 
 /// Presets that are compared by default.
@@ -71,7 +71,7 @@ const PRESETS: [Preset; 4] = [
 ];
 
 base::named! {
-    /// Which applications run.
+    /// The running applications.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Apps {
         Latency = "L alone",
@@ -107,9 +107,9 @@ struct Comparison {
     what: &'static str,
     predicted: RunSummary,
     measured: RunSummary,
-    /// By how much the prediction of a round is too high, as a share of what was measured in it.
+    /// Relative error of a round's prediction: positive if it is too high.
     relative_error: RunSummary,
-    /// The median of the errors is small enough.
+    /// The median error is small enough.
     good: bool,
 }
 
@@ -123,23 +123,23 @@ pub struct ValidateReport {
     machine: Machine,
 }
 
-/// Names of the numbers of a run.
+/// Names of a run's numbers.
 const NUMBERS: [&str; 4] = ["L average, µs", "L p50, µs", "L p99, µs", "T, Gbit/s"];
 
-/// The numbers of a run; zero of what did not run.
+/// The numbers of a run; zero for applications that did not run.
 type Numbers = [f64; NUMBERS.len()];
 
-/// A case: what one preset makes of some applications.
+/// A case: a preset with some applications.
 #[derive(Debug)]
 struct Case {
     preset: Preset,
     apps: Apps,
-    /// Round by round.
+    /// By round.
     predicted: Vec<Numbers>,
     measured: Vec<Numbers>,
 }
 
-/// Measures, simulates, and compares; the costs are those that are given, or measured between the
+/// Measures, simulates, and compares. The costs are the given ones, or are measured between the
 /// cases.
 ///
 /// # Errors
@@ -167,8 +167,8 @@ pub fn validate(
     let mut cases: Vec<_> = cases.collect();
     let mut disturbances = Disturbances::default();
     for round in 1..=args.runs {
-        // What the machine charges changes from minute to minute, so that it is measured between
-        // what it is to predict.
+        // The machine's costs vary over minutes, so they are measured between the runs that they
+        // are to predict.
         let mut calibration = Calibration::new(cores);
         for case in &mut cases {
             let (preset, apps) = (case.preset, case.apps);
@@ -205,7 +205,7 @@ impl ValidateReport {
     }
 }
 
-/// One run on this machine, and what disturbed it.
+/// Runs the case on this machine; returns the numbers and the disturbance.
 fn measured(
     preset: Preset,
     apps: Apps,
@@ -239,7 +239,7 @@ fn workloads(apps: Apps, core: CoreId) -> Vec<Workload> {
     there.map(|app| app.on(core.0)).collect()
 }
 
-/// The same in the model.
+/// Runs the same case in the model.
 fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
     let (latency, throughput) = apps.counts();
     let (bytes, depth) = apps.throughput();
@@ -248,7 +248,7 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
         AppSpec::throughput(throughput as usize, bytes, depth),
     ];
     let mut config = Config::new(Topology::Split, preset.knobs(), specs);
-    // As long as the load's.
+    // As long as the load's warm-up.
     config.warmup = Nanos::from(WARM_UP);
     config.measured = Nanos::from(Duration::from_secs(3));
     let report = model::simulate(&config, costs).context("the model refuses the case")?;
@@ -269,7 +269,7 @@ fn numbers(report: &LoadReport) -> Numbers {
     [l.avg, l.p50, l.p99, t * 8e-9]
 }
 
-/// The numbers that the case has.
+/// Returns the numbers that apply to the case.
 fn compare(case: &Case) -> Vec<Comparison> {
     let (latency, throughput) = case.apps.counts();
     let counts = [latency, latency, latency, throughput];

@@ -1,4 +1,4 @@
-//! Configurations of targets with storage that the command line alone does not describe.
+//! Configurations of targets with storage that the command line cannot describe.
 
 use super::load::HOST_NQN;
 use crate::figure::{FLASH_READ_US, FLASH_WRITE_US, System};
@@ -12,16 +12,16 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The emulated flash of a target with requests that cost tokens: the paper's.
+/// Profile of the emulated flash of a target with token costs: the paper's device.
 pub(super) const FLASH_PROFILE: &str = "A";
 
-/// Its size in bytes: latencies do not depend on it, and a smaller one is written sooner.
+/// Its size in bytes. Latencies do not depend on it, and a smaller device is filled sooner.
 const FLASH_BYTES: u64 = 64 << 20;
 
-/// More tokens than any core asks for.
+/// More tokens per second than any core uses.
 const PLENTY: TokenRate = TokenRate(100_000_000);
 
-/// Listening, and the switch.
+/// The listener and the switch.
 fn head(system: &System, cores: &[u32]) -> String {
     format!(
         r#"listen = ["127.0.0.1:0"]
@@ -36,7 +36,7 @@ baseline = "{preset}"
     )
 }
 
-/// The subsystem with a namespace for each of these devices.
+/// The subsystem, with a namespace for each of these devices.
 fn subsystem(devices: &[&str]) -> String {
     let nqn = config::schema::DEFAULT_NQN;
     let mut text = format!("\n[[subsystems]]\nnqn = \"{nqn}\"\nallow_any_host = true\n");
@@ -63,7 +63,7 @@ pub(super) fn with_flash(system: &System, cores: &[u32], ram_bytes: u64) -> Stri
     [head, device("memory"), device("flash"), delay, subsystem].concat()
 }
 
-/// A target with memory as namespace 1, and requests that cost what `model` says.
+/// A target with memory as namespace 1, and the request costs of `model`.
 pub(super) fn with_priced_memory(
     system: &System,
     cores: &[u32],
@@ -77,7 +77,7 @@ pub(super) fn with_priced_memory(
     [head(system, cores), device, subsystem(&["memory"])].concat()
 }
 
-/// A model by which every request costs a token, and which has more of them than any core serves.
+/// A model in which every request costs one token, with more tokens than any core can use.
 pub(super) fn plenty() -> DeviceModel {
     let point = Point {
         rate: PLENTY,
@@ -93,13 +93,13 @@ pub(super) fn plenty() -> DeviceModel {
     }
 }
 
-/// A path as a string of TOML: one of JSON is one.
+/// A path as a TOML string; a JSON string is one.
 fn quoted(path: &Path) -> Value {
     Value::from(path.to_string_lossy())
 }
 
-/// A target with emulated flash as namespace 1, requests that cost what `model` says, and so
-/// many tenants, each of them one host.
+/// A target with emulated flash as namespace 1, the request costs of `model`, and `tenants` tenants
+/// with one host each.
 pub(super) fn with_tokens(system: &System, cores: &[u32], model: &Path, tenants: u32) -> String {
     let model = quoted(model);
     let device = format!(

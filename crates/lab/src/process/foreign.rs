@@ -1,11 +1,11 @@
-//! Other stacks between a load and the same storage: our plain server, `nbdkit` and `tgtd`.
+//! Other stacks between a load and the same storage: the plain server, `nbdkit` and `tgtd`.
 //!
-//! Their servers run on the target's core and their clients on the load's: our plain client, fio and
-//! `iscsi-perf`. Ports of the loopback
-//! are chosen at run time, and nothing needs privileges: `tgtd` gets a control socket of its own.
+//! Their servers run on the target's core and their clients on the load's: the plain client, fio
+//! and `iscsi-perf`. Loopback ports are chosen at run time, and nothing needs privileges: `tgtd`
+//! gets a control socket of its own.
 //!
-//! Two things must never happen: a server outlives this process, or a server that it did not start
-//! is talked to or ended.
+//! Invariants: no server outlives this process; this process never contacts or ends a server that
+//! it did not start.
 
 use crate::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
 use crate::folder::Folder;
@@ -19,30 +19,30 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes of the shared file: more than caches of a core hold.
+/// Bytes of the shared file: more than a core's caches hold.
 const FILE_BYTES: usize = 64 << 20;
 
-/// Memory that looks like a file, where there is such.
+/// A file system in memory, if there is one.
 const MEMORY: &str = "/dev/shm";
 
-/// Longest time that a server may take to listen.
+/// Longest time until a server listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Interval at which a server is tried.
+/// Interval between connection attempts to a server.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Name of `tgtd`'s only target, and number of its only unit with storage.
+/// Name of `tgtd`'s only target, and number of its only logical unit with storage.
 const TARGET: &str = "iqn.2026-11.io.switchyard:figure";
 const UNIT: u8 = 1;
 
-/// A file that programs share, removed when dropped.
+/// A file that several programs share, removed when dropped.
 #[derive(Debug)]
 pub(super) struct SharedFile {
     path: PathBuf,
 }
 
 impl SharedFile {
-    /// A file of random content, in memory where there is a file system for that.
+    /// A file of random content, in memory if there is such a file system.
     pub(super) fn new() -> Result<Self> {
         let memory = Path::new(MEMORY);
         let folder = if memory.is_dir() {
@@ -66,29 +66,29 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        // It is memory: nothing is lost but memory if it stays.
+        // The file is in memory: if it stays, only memory is lost.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Returns true if a program can be started by its name.
+/// Returns true if a program of this name is installed.
 pub fn found(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&paths).chain(ROOTS.map(PathBuf::from));
     folders.any(|folder| folder.join(program).is_file())
 }
 
-/// Folders of servers that an ordinary PATH omits.
+/// Folders of servers that are often missing in PATH.
 const ROOTS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// A program by its name, wherever it is installed.
+/// A command for a program by its name, also outside PATH.
 fn program(name: &str) -> Command {
     let roots = ROOTS.map(|root| Path::new(root).join(name));
     let there = roots.into_iter().find(|path| path.is_file());
     Command::new(there.unwrap_or_else(|| PathBuf::from(name)))
 }
 
-/// Runs a scenario with a single application that does one request at a time.
+/// Runs a scenario with a single application at depth 1.
 pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
     let mut apps = scenario.apps();
     let (Some(app), None) = (apps.next(), apps.next()) else {
@@ -116,7 +116,7 @@ pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Re
     })
 }
 
-/// The result of the plain server and its client.
+/// Runs the plain server and its client.
 fn plain(file: &SharedFile, wait: Wait, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
     let server = PlainServer::start(file.path(), Some(TARGET_CORE))?;
     let load = OneByOne {
@@ -157,7 +157,7 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The result of fio as a client of NBD.
+/// Runs fio as an NBD client.
 fn fio(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
     let ms = |time: Duration| format!("{}ms", time.as_millis());
     let (direction, pattern) = if app.read_percent == 0 {
@@ -181,9 +181,9 @@ fn fio(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, Latency
         .context("the output of fio has no latencies; measure for longer")
 }
 
-/// Requests per second and their latency in the output of fio.
+/// Parses requests per second and latency from fio's output.
 fn fio_result(output: &str, direction: &str) -> Option<(f64, Latency)> {
-    // A line about the connection precedes the object.
+    // A line about the connection precedes the JSON object.
     let report = output.get(output.find('{')?..)?;
     let report: serde_json::Value = serde_json::from_str(report).ok()?;
     let result = report.pointer(&format!("/jobs/0/{direction}"))?;
@@ -202,10 +202,10 @@ fn fio_result(output: &str, direction: &str) -> Option<(f64, Latency)> {
     Some((result.get("iops")?.as_f64()?, latency))
 }
 
-/// The result of `iscsi-perf`: its average rate of requests, and nothing of percentiles.
+/// Runs `iscsi-perf`; returns its average request rate, without percentiles.
 fn iscsi_perf(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
     ensure!(app.read_percent == 100, "iscsi-perf only reads");
-    // It counts whole seconds, from its start.
+    // It measures whole seconds, from its start.
     let seconds = effort.measured.as_secs_f64().ceil().max(1.0);
     let blocks = app.bytes / 512;
     let mut command = Command::new("iscsi-perf");
@@ -226,7 +226,7 @@ fn iscsi_perf(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, 
     Ok((iops, latency))
 }
 
-/// The last number behind "iops average".
+/// Returns the last number after "iops average".
 fn average(text: &str) -> Option<f64> {
     let (_, last) = text.rsplit_once("iops average ")?;
     let number: f64 = last.split_whitespace().next()?.parse().ok()?;
@@ -284,7 +284,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Has `tgtadm` do an operation in a mode to target 1.
+    /// Runs `tgtadm` with an operation in a mode on target 1.
     fn tgtadm(&self, words: &[&str]) -> Result<()> {
         let mut command = program("tgtadm");
         set_control_socket(&mut command, self.folder.as_ref());
@@ -304,17 +304,17 @@ impl Server {
         Ok(())
     }
 
-    /// Starts a server on the target's core, and waits until it listens at a port that was free.
+    /// Starts a server on the target's core, and waits until it listens on a free port.
     fn start(
         folder: Option<Folder>,
         arguments: impl FnOnce(&mut Command, SocketAddr),
     ) -> Result<Self> {
-        // It cannot be told to choose one and say which. Should another process take it in between,
-        // the server ends and says so.
+        // It cannot choose a port and report it. If another process takes the port in between, the
+        // server fails with an error.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
         let address = free.local_addr()?;
         drop(free);
-        // Other people's programs neither choose a core nor notice that we end.
+        // Programs of other projects neither choose a core nor detect the end of this process.
         let mut command = Command::new("taskset");
         command.args(["-c", &TARGET_CORE.to_string()]).args([
             "setpriv",
@@ -363,19 +363,19 @@ impl Server {
     }
 }
 
-/// Sets the socket at which `tgtd` and `tgtadm` meet.
+/// Sets the control socket of `tgtd` and `tgtadm`.
 fn set_control_socket(command: &mut Command, folder: Option<&Folder>) {
     if let Some(folder) = folder {
         command.env("TGT_IPC_SOCKET", folder.path().join("control"));
     }
 }
 
-/// `tgtd`'s number among those of its control socket, which is not shared with others.
+/// `tgtd`'s number on its control socket, which no other `tgtd` shares.
 const CONTROL: &str = "0";
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to lose: what it shares is memory.
+        // No data is lost: its storage is memory.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! The load generator in a process of its own.
+//! The load generator in a separate process.
 
 use crate::figure::{Effort, LoadProcess, Storage, System};
 use crate::proc::Scheduled;
@@ -9,28 +9,29 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest time that a load takes beyond its own: it connects, and ends what is under way.
+/// Longest time that a load may take in addition to its run time, for connecting and completing its
+/// requests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Name of hosts that are told apart; a number follows.
+/// NQN of separate hosts; a number is appended.
 pub(super) const HOST_NQN: &str = "nqn.2026-11.io.switchyard:figure";
 
 /// `switchyard bench`, killed when dropped.
 #[derive(Debug)]
 pub(super) struct Load {
     process: Child,
-    /// Readers of its output and its errors, which both read at the same time, or it could wait for
-    /// us while we wait for it.
+    /// Readers of stdout and stderr. They run concurrently, or the process could block on one pipe
+    /// while this process waits for the other.
     readers: Option<[JoinHandle<String>; 2]>,
     give_up: Instant,
 }
 
-/// Object of a load.
+/// Storage under load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum On<'a> {
     /// A target.
     Target(SocketAddr),
-    /// A device of this machine, as `bench --device` takes it, with nothing in between.
+    /// A local device, in the form of `bench --device`.
     Device(&'a str),
 }
 
@@ -38,7 +39,7 @@ impl Load {
     /// Starts applications, named after `prefix` and their class, on a target.
     ///
     /// # Errors
-    /// When the process cannot be started, or not with its niceness.
+    /// The process cannot be started with its niceness.
     pub(super) fn start(
         on: On<'_>,
         system: &System,
@@ -87,7 +88,7 @@ impl Load {
         })
     }
 
-    /// The threads of its L-apps, as long as it runs.
+    /// The scheduling counters of its L-apps' threads, while it runs.
     pub(super) fn latency_threads(&self) -> Scheduled {
         Scheduled::of(
             self.process.id(),
@@ -98,7 +99,7 @@ impl Load {
     /// Returns its exit status if it has ended.
     ///
     /// # Errors
-    /// When it takes too long.
+    /// It takes too long.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         let status = self
             .process
@@ -115,12 +116,12 @@ impl Load {
     /// `status`.
     ///
     /// # Errors
-    /// What it says itself, or that what it says cannot be read.
+    /// The error of the process, or unreadable output.
     pub(super) fn report(mut self, status: ExitStatus) -> Result<LoadReport> {
         let readers = self.readers.take().expect("it is read once");
         let [stdout, stderr] =
             readers.map(|reader| reader.join().expect("a reader does not panic"));
-        // 1: requests failed, which the report says of each application.
+        // 1: requests failed, which the report shows per application.
         if !matches!(status.code(), Some(0 | 1)) {
             bail!("the load failed ({status}): {}", stderr.trim());
         }
@@ -133,13 +134,13 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Where it has ended, both do nothing.
+        // If it has ended, both have no effect.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The namespace of a storage, as [`super::runner`] shares them.
+/// The namespace ID of a storage, in the order of [`super::runner`].
 fn nsid(storage: Storage) -> &'static str {
     match storage {
         Storage::Memory
@@ -155,13 +156,13 @@ fn nsid(storage: Storage) -> &'static str {
 fn read_all(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read until then is what can be told.
+        // On a read error, the text ends there.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// Starts `command` with a niceness: a process has that of the thread that starts it.
+/// Starts `command` with a niceness, which a process inherits from the starting thread.
 fn spawn_nice(mut command: Command, nice: i32) -> Result<Child> {
     let spawn = move || {
         if nice != 0 {

@@ -1,6 +1,6 @@
-//! The program `switchyard` in processes of its own: targets and loads for experiments.
+//! The program `switchyard` in separate processes: targets and loads for experiments.
 //!
-//! A process must never outlive the one that started it.
+//! Invariant: no process outlives the one that started it.
 
 mod configuration;
 mod foreign;
@@ -17,13 +17,14 @@ use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The environment variable that names the program.
+/// The environment variable with the program's path.
 const VARIABLE: &str = "SWITCHYARD_BIN";
 
-/// The program `switchyard`, to be started: that of the environment, or the one beside this program.
+/// A command for the program `switchyard`: from the environment, or in the directory of this
+/// program.
 ///
 /// # Errors
-/// Where it is not there.
+/// It does not exist.
 pub(crate) fn program() -> Result<Command> {
     let given = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
     let path = match given {
@@ -39,7 +40,7 @@ pub(crate) fn program() -> Result<Command> {
     Ok(Command::new(path))
 }
 
-/// Returns the path of this very program.
+/// Returns the path of this program.
 pub(crate) fn itself() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program itself")
 }

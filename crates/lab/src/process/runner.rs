@@ -15,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// Interval at which running loads are looked at.
+/// Interval at which running loads are checked.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Targets and loads in processes of their own, on the machine's first two processors.
+/// Runs targets and loads in separate processes, on the machine's first two processors.
 #[derive(Debug)]
 pub struct MachineRunner {
     /// Folder of the targets' configurations.
     folder: PathBuf,
     ram_bytes: u64,
-    /// The emulated flash's model, once it was needed.
+    /// The emulated flash's cost model, once needed.
     model: Option<PathBuf>,
-    /// The file that other people's programs share, once one was needed.
+    /// The file that programs of other projects share, once needed.
     file: Option<SharedFile>,
 }
 
-/// Size of the thesis' device, emulated: more than the processors' caches hold.
+/// Size of the emulated device of the thesis: more than the processors' caches hold.
 const DRAM_SSD_MIB: u32 = 256;
 
 impl MachineRunner {
-    /// Runs here, with files of its own in `folder`.
+    /// Runs on this machine, with its files in `folder`.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl MachineRunner {
         }
     }
 
-    /// A target with the storage of `scenario`, every block written once.
+    /// Starts a target with the storage of `scenario`, and writes every block once.
     fn target(&mut self, scenario: &Scenario) -> Result<Target> {
         let uses = |storage| {
             let mut processes = scenario.processes.iter();
@@ -96,7 +96,7 @@ impl MachineRunner {
         Ok(target)
     }
 
-    /// A target by a configuration, the blocks of these namespaces of it written.
+    /// Starts a target with a configuration, and writes the blocks of these namespaces once.
     fn configured(&self, text: &str, namespaces: &[u32]) -> Result<Target> {
         let path = self.folder.join("target.toml");
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -107,7 +107,7 @@ impl MachineRunner {
         Ok(target)
     }
 
-    /// A storage of this machine, as `bench --device` takes it.
+    /// Returns a local storage in the form of `bench --device`.
     fn local_device(&mut self, storage: Storage) -> Result<String> {
         match storage {
             Storage::DramSsd {
@@ -120,7 +120,7 @@ impl MachineRunner {
         }
     }
 
-    /// The file in memory, made when it is needed first.
+    /// Returns the file in memory, created on first use.
     fn file(&mut self) -> Result<&SharedFile> {
         if self.file.is_none() {
             self.file = Some(SharedFile::new()?);
@@ -128,12 +128,13 @@ impl MachineRunner {
         Ok(self.file.as_ref().expect("just made"))
     }
 
-    /// Returns the costs of requests on the emulated flash: measured once, in virtual time.
+    /// Returns the path of the emulated flash's cost model, which is measured once, in virtual
+    /// time.
     fn model(&mut self) -> Result<PathBuf> {
         if let Some(model) = &self.model {
             return Ok(model.clone());
         }
-        // Devices look for their models where they are told, not beside the configuration.
+        // A relative path of a model would not be relative to the configuration.
         let folder = self.folder.canonicalize().context("the output folder")?;
         let path = folder.join("model.toml");
         let device = format!("flash:{}:1G", configuration::FLASH_PROFILE);
@@ -157,7 +158,7 @@ fn text_of(path: &Path) -> Result<&str> {
         .context("the output folder's name is not text")
 }
 
-/// Refuses a machine where this process may not use the two processors.
+/// Fails if this process may not use the two processors.
 fn check_processors() -> Result<()> {
     let allowed = rustix::thread::sched_getaffinity(None)
         .context("cannot find out which processors there are")?;
@@ -205,7 +206,7 @@ impl Runner for MachineRunner {
 }
 
 impl MachineRunner {
-    /// This program at both ends.
+    /// Runs this stack at both ends.
     fn run_own(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
         let target = self.target(scenario)?;
         let sent_before = sends()?;
@@ -243,10 +244,11 @@ impl MachineRunner {
     }
 }
 
-/// Time that a [`load`] runs before it is measured.
+/// Warm-up of a [`load`].
 pub(crate) const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Loads a target by a process of applications that is measured for so long, and returns its report.
+/// Loads a target by a process of applications that is measured for `measured`, and returns its
+/// report.
 ///
 /// # Errors
 /// A process that cannot be started, and requests that fail.
@@ -268,8 +270,9 @@ pub(crate) fn load(
     Ok(report)
 }
 
-/// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
-/// while all ran. To look takes time, so that is done only where applications are processes.
+/// Waits for all loads. Returns their reports in order, and the scheduling counters of the L-apps'
+/// threads while all loads ran. Reading these takes time, so that is done only if applications are
+/// separate processes.
 fn wait(mut loads: Vec<Load>) -> Result<(Vec<LoadReport>, Scheduled)> {
     let processes = loads.len() > 1;
     let mut scheduled = Scheduled::default();
@@ -284,7 +287,7 @@ fn wait(mut loads: Vec<Load>) -> Result<(Vec<LoadReport>, Scheduled)> {
         if processes && ends.iter().all(Option::is_none) {
             let threads = loads.iter().map(Load::latency_threads);
             let now = threads.fold(Scheduled::default(), Scheduled::plus);
-            // The last look may find that a thread has ended already.
+            // In the last check, a thread may already have ended.
             if now.slices >= scheduled.slices {
                 scheduled = now;
             }
@@ -297,7 +300,7 @@ fn wait(mut loads: Vec<Load>) -> Result<(Vec<LoadReport>, Scheduled)> {
     Ok((reports, scheduled))
 }
 
-/// The means of each slice; `None` of no slice.
+/// The means per slice; `None` if there were no slices.
 fn means(scheduled: Scheduled) -> Option<Slices> {
     let slices = u32::try_from(scheduled.slices).ok();
     let slices = slices.filter(|&slices| slices > 0)?;

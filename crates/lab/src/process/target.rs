@@ -1,4 +1,4 @@
-//! Our target in a process of its own.
+//! This stack's target in a separate process.
 
 use crate::figure::Sends;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Stdio};
 
-/// Memory that a target shares: more than any cache holds.
+/// Memory of a target's namespace, in bytes: more than any cache holds.
 pub const RAM_BYTES: u64 = 256 << 20;
 
 /// `switchyard serve`, killed when dropped.
@@ -19,7 +19,7 @@ pub const RAM_BYTES: u64 = 256 << 20;
 pub struct Target {
     process: Child,
     address: SocketAddr,
-    /// Kept open, so that the target's output does not break.
+    /// Kept open, so that the target can write to it.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -38,12 +38,13 @@ impl Target {
     /// Starts a target and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not start; it has said on stderr why.
+    /// It does not start; the reason is on stderr.
     pub fn start_with(args: &[&str]) -> Result<Self> {
         let mut process = super::program()?
             .arg("serve")
             .args(args)
-            // Its input ends with this process, however that ends, and so does it.
+            // Its input ends when this process ends for any reason, and then the target ends as
+            // well.
             .arg("--until-stdin-ends")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -64,7 +65,7 @@ impl Target {
                 _stdout: stdout,
             }),
             (read, _) => {
-                // It has said on stderr, which is ours too, why it did not start.
+                // It has reported on the shared stderr why it did not start.
                 let _ = process.kill();
                 let status = process.wait().context("cannot wait for the target")?;
                 read.context("cannot read the target's output")?;
@@ -83,10 +84,10 @@ impl Target {
         self.address
     }
 
-    /// Its namespace; the host's own thread never polls.
+    /// Connects to a namespace; the host's own thread never polls.
     ///
     /// # Errors
-    /// When it cannot be connected to.
+    /// The connection fails.
     pub fn connect(&self, nsid: u32) -> Result<Namespace> {
         let host = Host::builder().poll(PollPolicy::Never).build()?;
         let subsystem = host.connect(&self.address.to_string(), config::schema::DEFAULT_NQN)?;
@@ -96,27 +97,28 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It has nothing to lose: what it shares is memory.
+        // No data is lost: its storage is memory.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let ApiAddress::Unix(socket) = interface() {
-            // Of a target without an interface there is none.
+            // A target without an HTTP interface has no socket.
             let _ = std::fs::remove_file(socket);
         }
     }
 }
 
-/// Returns the address of the HTTP interface of targets that are asked what they sent: a socket that
-/// only this user may open. One target at a time has it.
+/// Returns the address of the HTTP interface of targets whose send counters are read: a socket that
+/// only this user may open. Only one target at a time may use it.
 pub(super) fn interface() -> ApiAddress {
     let name = format!("switchyard-target-{}.sock", std::process::id());
     ApiAddress::Unix(std::env::temp_dir().join(name))
 }
 
-/// Returns the sends of the I/O queues of the target with this [`interface`], since its start.
+/// Returns the send counters of the target with this [`interface`], over its I/O queues since its
+/// start.
 ///
 /// # Errors
-/// When it does not answer.
+/// It does not answer.
 pub(super) fn sends() -> Result<Sends> {
     let answer = client::ask(&interface(), Method::GET, "/v1/switch", None)?;
     let cores: Vec<SwitchSnapshot> = client::read(&answer["cores"])?;
@@ -131,11 +133,11 @@ pub(super) fn sends() -> Result<Sends> {
     }))
 }
 
-/// Writes everything once: memory that was never written is one page of zeroes, which would stay
-/// in the cache.
+/// Writes everything once: memory that was never written is one shared page of zeroes, which would
+/// stay in the cache.
 ///
 /// # Errors
-/// When the namespace cannot be written.
+/// The namespace cannot be written.
 pub fn prefill(namespace: &Namespace) -> Result<()> {
     let mut random = base::Prng::from_seed(3);
     let mut piece = vec![0; 4 << 20];

@@ -1,11 +1,11 @@
-//! The real programs: `lab` run to its end, and `switchyard`, which it finds as its users do.
+//! Runs the real programs: `lab` until its end, and `switchyard`, which it finds as in normal use.
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The program `switchyard`: the one of the environment, or the one beside `lab`.
+/// The program `switchyard`: from the environment, or in the directory of `lab`.
 pub(crate) fn switchyard() -> Command {
     let given = std::env::var_os("SWITCHYARD_BIN").map(PathBuf::from);
     let beside = || Path::new(env!("CARGO_BIN_EXE_lab")).with_file_name("switchyard");
@@ -18,8 +18,8 @@ pub(crate) fn switchyard() -> Command {
     alone(Command::new(path))
 }
 
-/// Without input, and without the settings of whoever runs the tests. Its temporary files are gone
-/// when the test is, also if it was killed.
+/// Removes input and the caller's environment settings. Its temporary files are removed with the
+/// test's, even if it is killed.
 pub(crate) fn alone(mut command: Command) -> Command {
     command.env_remove("SWITCHYARD_LOG").stdin(Stdio::null());
     command.env("TMPDIR", block::temporary_folder("tmp"));
@@ -32,10 +32,10 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command.args(args).output().expect("the program starts")
 }
 
-/// Seconds that a load is measured for: more where a busy machine got too little done in less.
+/// Measured seconds of a load: longer if a busy machine completed too little.
 const SECONDS: [f64; 3] = [0.3, 3.0, 30.0];
 
-/// Runs a load for longer and longer, until what came of it is enough. Returns the last output.
+/// Runs a load with increasing durations until the output is sufficient. Returns the last output.
 pub(crate) fn run_until(
     is_enough: impl Fn(&Output) -> bool,
     run_for: impl Fn(f64) -> Output,
@@ -70,7 +70,7 @@ pub(crate) fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}{}", stdout(output), stderr(output)))
 }
 
-/// `switchyard serve` with one namespace in memory of 16 MiB, killed when dropped.
+/// `switchyard serve` with one namespace of 16 MiB in memory, killed when dropped.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) address: String,
@@ -102,7 +102,7 @@ impl Drop for Serving {
     }
 }
 
-/// A folder of a test's own, removed when dropped.
+/// A folder of one test, removed when dropped.
 pub(crate) struct Folder(block::Folder);
 
 impl Folder {

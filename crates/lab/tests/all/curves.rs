@@ -1,4 +1,4 @@
-//! `lab curves`: what the program prints of a calibration is what is drawn.
+//! `lab curves` draws the output of a calibration.
 
 use crate::common::{Folder, code, run, stderr, switchyard};
 

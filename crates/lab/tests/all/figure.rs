@@ -27,7 +27,7 @@ fn what_is_no_figure_is_said() {
         (&["figure", "list", "i10-6"][..], "alone"),
         (&["figure", "i10-6", "--seconds", "0"][..], "at least 0.1"),
         (&["figure", "list", "--seconds", "0"][..], "at least 0.1"),
-        // These had no effect.
+        // Regression: these options had no effect.
         (
             &["figure", "sim-i10-9", "--seconds", "2"][..],
             "have a time of their own",
@@ -44,7 +44,7 @@ fn what_is_no_figure_is_said() {
     }
 }
 
-/// It was refused, for want of the second processor that figures of the machine run on.
+/// Regression: it was refused for lack of the second processor, which only measured figures need.
 #[test]
 fn one_processor_is_enough_for_a_simulated_figure() {
     let folder = Folder::new();

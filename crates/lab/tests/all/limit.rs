@@ -13,7 +13,7 @@ fn a_case_that_is_unknown_is_refused_with_those_that_are() {
     );
 }
 
-/// The program to measure is found, or the error says what to do.
+/// The program to measure is found, or the error contains the remedy.
 #[test]
 fn a_program_that_is_missing_is_named_with_what_builds_it() {
     let mut lab = alone(std::process::Command::new(env!("CARGO_BIN_EXE_lab")));

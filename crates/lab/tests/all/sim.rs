@@ -1,4 +1,4 @@
-//! `lab sim`: what it says is the same everywhere, so it may be compared.
+//! `lab sim`: its output is the same on every machine, so it can be compared.
 
 use crate::common::{Folder, code, json, run, stderr};
 
@@ -36,7 +36,7 @@ fn what_can_not_be_simulated_is_explained() {
     let nobody = run(&["sim", "run", "--l-apps", "0", "--t-apps", "0"]);
     code(&nobody, 2);
     assert!(stderr(&nobody).contains("number of applications is 0"));
-    // These were taken, told in the answer, and had no effect.
+    // Regression: these options were accepted and printed, and had no effect.
     for (layout, flag, said) in [
         ("split", "--cores", "one for each side"),
         ("split", "--gbps", "only --layout network"),
@@ -47,7 +47,7 @@ fn what_can_not_be_simulated_is_explained() {
         assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
     }
     let folder = Folder::new();
-    // It was found out when all was measured.
+    // Regression: the error was reported only after all measurements.
     let output = ["--output", &folder.path("")];
     let refused = run(&[&["sim", "calibrate", "--cores", "0"], &output[..]].concat());
     code(&refused, 2);
@@ -69,7 +69,7 @@ fn what_can_not_be_simulated_is_explained() {
     }
 }
 
-/// Runs of nothing said that all is well.
+/// Regression: runs without requests reported success.
 #[test]
 fn runs_of_nothing_are_refused() {
     for args in [
@@ -81,7 +81,7 @@ fn runs_of_nothing_are_refused() {
     }
 }
 
-/// Each fault of a simulated network was a line of the log.
+/// Regression: each fault of a simulated network was a line of the log.
 #[test]
 fn a_check_says_what_it_checked_and_nothing_else() {
     let check = run(&["sim", "check", "--seed", "42"]);

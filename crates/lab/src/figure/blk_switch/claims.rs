@@ -1,4 +1,4 @@
-//! Claims of the paper about figures that are measured on two cores and simulated on six, and the
+//! Claims of the paper on figures that are measured on two cores and simulated on six, with the
 //! numbers of all figures.
 
 use crate::figure::plan::{Plan, claims};
@@ -12,7 +12,7 @@ pub(in crate::figure) const P999: Metric = Metric::Latency(Class::Latency, Stati
 pub(in crate::figure) const THROUGHPUT: Metric = Metric::Throughput(Some(Class::Throughput));
 pub(in crate::figure) const TOTAL: Metric = Metric::Throughput(None);
 
-/// Figs. 7 and 9: any number of L-apps beside T-apps.
+/// Figs. 7 and 9: any number of L-apps alongside T-apps.
 pub(super) fn many(plan: &mut Plan, ticks: &[impl Display]) {
     claims! { plan;
         "average-linux" "28 to 110× lower average latency than Linux":
@@ -24,7 +24,7 @@ pub(super) fn many(plan: &mut Plan, ticks: &[impl Display]) {
     }
 }
 
-/// Fig. 7, where pollers share cores.
+/// Fig. 7, with pollers that share cores.
 pub(super) fn many_poll_average(plan: &mut Plan, ticks: &[impl Display]) {
     claims! { plan;
         "average-poll" "2 to 12× lower average latency than polling":
@@ -32,7 +32,7 @@ pub(super) fn many_poll_average(plan: &mut Plan, ticks: &[impl Display]) {
     }
 }
 
-/// Fig. 10: enough load of T-apps.
+/// Fig. 10: sufficient load of T-apps.
 pub(super) fn load(plan: &mut Plan, ticks: &[impl Display]) {
     claims! { plan;
         "average-linux" "5 to 33× lower average latency than Linux":

@@ -1,4 +1,4 @@
-//! Fig. 2: what happens to stacks that are good alone when applications share a core.
+//! Fig. 2: stacks that perform well alone, when applications share a core.
 
 use super::{AVERAGE, P99, THROUGHPUT};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};

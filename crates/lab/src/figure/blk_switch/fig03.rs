@@ -1,6 +1,6 @@
-//! Fig. 3: why. (a) head-of-line blocking grows with the T-app's requests; (b) the scheduler's
-//! time slices decide what pollers wait; (c, d) a poller with priority starves others, and what
-//! relieves that costs latency.
+//! Fig. 3: the causes. (a) Head-of-line blocking grows with the T-app's request size; (b) the
+//! scheduler's time slices determine the wait of pollers; (c, d) a poller with priority starves
+//! other threads, and the remedies cost latency.
 
 use super::{AVERAGE, P99, THROUGHPUT};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
@@ -8,7 +8,7 @@ use crate::figure::sample::Metric;
 use crate::figure::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};
 use crate::figure::{Figure, Work};
 
-/// (a) The size of the T-app's requests, in Linux.
+/// (a) Request size of the T-app, in Linux.
 pub(in crate::figure) const SIZE: Figure = Figure {
     name: "blk-switch-3a",
     title: "Head-of-line blocking grows with the requests in front",
@@ -63,7 +63,7 @@ fn slices(extent: Extent) -> Plan {
     plan.showing([Metric::SliceRun, Metric::SliceWait].map(Panel::bars))
 }
 
-/// (c) How often the L-app asks, when it polls with priority.
+/// (c) Request rate of the L-app that polls with priority.
 pub(in crate::figure) const PACE: Figure = Figure {
     name: "blk-switch-3c",
     title: "An L-app with priority that pauses gives the T-app room",

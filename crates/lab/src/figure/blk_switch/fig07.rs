@@ -1,4 +1,4 @@
-//! Fig. 7: the headline: more and more L-apps beside T-apps.
+//! Fig. 7 (main result): increasing number of L-apps alongside T-apps.
 
 use super::claims::{self, many_poll_average};
 use super::{AVERAGE, LINES, P99, TOTAL};
@@ -21,7 +21,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
 /// The systems that Figs. 7, 8, 10 and 13 compare.
 pub(super) const SYSTEMS: [System; 3] = [System::LINUX, System::POLL, System::SWITCHYARD];
 
-/// One T-app for each of the two cores, as the paper has six for six.
+/// One T-app per core: two here, six in the paper.
 pub(super) const T_APPS: u32 = 2;
 
 fn plan(extent: Extent) -> Plan {
@@ -38,7 +38,7 @@ fn plan(extent: Extent) -> Plan {
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
 }
 
-/// The same beside six T-apps on six cores.
+/// The same with six T-apps on six cores.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-blk-switch-7",
     title: "Many L-apps beside 6 T-apps on 6 cores (simulated)",
@@ -51,7 +51,7 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
 fn many(plan: &mut Plan) {
     let all = plan.x.ticks.clone();
     claims::many(plan, &all);
-    // As many L-apps as cores, and more.
+    // At least one L-app per core.
     let from_six = plan.ticks_from(6.0);
     many_poll_average(plan, &from_six);
 }

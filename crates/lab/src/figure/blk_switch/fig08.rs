@@ -1,4 +1,4 @@
-//! Fig. 8: the p99.9 of Figs. 7 and 9 with as many L-apps as saturate the cores.
+//! Fig. 8: the p99.9 of Figs. 7 and 9 with enough L-apps to saturate the cores.
 
 use super::P999;
 use super::fig07::{SYSTEMS, T_APPS};

@@ -1,4 +1,4 @@
-//! Fig. 9: threads of one L-app beside those of one T-app.
+//! Fig. 9: threads of one L-app alongside threads of one T-app.
 
 use super::{LINES, claims};
 use crate::figure::Figure;

@@ -1,4 +1,4 @@
-//! Fig. 10: more and more load of the T-apps.
+//! Fig. 10: increasing load of the T-apps.
 
 use super::fig07::{SYSTEMS, T_APPS};
 use super::{AVERAGE, LINES, P99, TOTAL, claims};
@@ -18,7 +18,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     work: Work::Machine(plan),
 };
 
-/// As many as T-apps, as in the paper.
+/// The same number as T-apps, as in the paper.
 const L_APPS: u32 = T_APPS;
 
 fn plan(extent: Extent) -> Plan {

@@ -1,4 +1,4 @@
-//! Fig. 11: as many L-apps and T-apps as cores.
+//! Fig. 11: increasing number of cores, with one L-app and one T-app per core.
 
 use super::{LINES, P99, TOTAL};
 use crate::figure::Figure;

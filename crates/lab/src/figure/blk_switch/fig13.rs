@@ -1,4 +1,4 @@
-//! Fig. 13: L-apps on flash, which hides most of the stack's latency by its own.
+//! Fig. 13: L-apps on flash, whose latency hides most of the stack's latency.
 
 use super::fig07::{SYSTEMS, T_APPS};
 use super::{AVERAGE, P99, TOTAL};
@@ -24,7 +24,7 @@ fn plan(extent: Extent) -> Plan {
     let mut plan = Plan::sweep("L-apps", "", &sweep, &SYSTEMS, |system, l| {
         on_flash(system, l, T_APPS)
     });
-    // What the switch adds to flash is what remains of its latency without T-apps.
+    // The latency that the switch adds to flash is compared with the latency without T-apps.
     let alone = "switchyard, no T-apps";
     for &l in &sweep {
         plan.run(alone, l, on_flash(System::SWITCHYARD, l, 0));
@@ -42,7 +42,7 @@ fn plan(extent: Extent) -> Plan {
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
 }
 
-/// The mix of Fig. 7 as two processes, one for each storage.
+/// The mix of Fig. 7 as two processes, one per storage.
 fn on_flash(system: System, l: u32, t: u32) -> Scenario {
     let mixed = Scenario::mix(system, Layout::Shared, l, t);
     let of = |class| -> Vec<_> {

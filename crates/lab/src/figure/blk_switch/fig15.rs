@@ -1,4 +1,4 @@
-//! Fig. 15: what each mechanism adds.
+//! Fig. 15: contribution of each mechanism.
 
 use super::{AVERAGE, P99, THROUGHPUT};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell, claims};
@@ -17,7 +17,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
 
 const SERIES: &str = "steps of the switch";
 
-/// Each adds one to those before it; the names are the axis' and the paper's.
+/// Each step adds one mechanism to the previous steps; the names are those of the paper's axis.
 const STEPS: [(&str, Ablation); 4] = [
     ("-P -RS -AS", Ablation::Nothing),
     ("-RS -AS", Ablation::Prioritisation),
@@ -34,7 +34,7 @@ fn plan(_: Extent) -> Plan {
         };
         let apps = [Workload::latency(1), Workload::throughput(1, &system)];
         let apps = apps.map(|app| {
-            // What is pinned is never moved.
+            // Pinned applications are never moved.
             if system.places_applications() {
                 app
             } else {

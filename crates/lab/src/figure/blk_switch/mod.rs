@@ -18,7 +18,7 @@ use claims::{AVERAGE, P99, P999, THROUGHPUT, TOTAL};
 use super::plan::Panel;
 use super::sample::Metric;
 
-/// Panels of the simulated figures with a sweep.
+/// Panels of the simulated figures that have a sweep.
 const LINES: &[Panel] = &[
     Panel::lines(AVERAGE),
     Panel::lines(P99),

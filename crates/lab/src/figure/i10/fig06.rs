@@ -1,4 +1,4 @@
-//! Fig. 6: one core, more and more load: batching pays at high load and waits at low load.
+//! Fig. 6: one core with increasing load: batching gains at high load and adds delay at low load.
 
 use super::{AVERAGE, P99, SYSTEMS, small};
 use crate::figure::plan::{Extent, Panel, Plan, claims};

@@ -25,7 +25,7 @@ pub(in crate::figure) const WRITES: Figure = Figure {
     work: Simulation::panel("random write", figures::i10_7, PANELS, cores),
 };
 
-/// Cores up to which i10 itself is not limited by the link, in the model.
+/// Number of cores up to which the link does not limit i10 in the model.
 const I10_BELOW_THE_LINK: f64 = 4.0;
 
 fn cores(plan: &mut Plan) {
@@ -33,7 +33,7 @@ fn cores(plan: &mut Plan) {
         "nvme-tcp" "significantly more than NVMe-TCP until the link is full":
             Metric::Requests, "i10" / "nvme-tcp" >= 1.5, at plan.ticks_up_to(BELOW_THE_LINK);
     }
-    // A short sweep has no second point below the link.
+    // A short sweep has no second point below the link's limit.
     let alone = plan.ticks_up_to(I10_BELOW_THE_LINK);
     if let [first, .., last] = &alone[..]
         && let (Ok(few), Ok(many)) = (first.parse::<f64>(), last.parse::<f64>())

@@ -1,4 +1,4 @@
-//! Fig. 8: any mix of reads and writes.
+//! Fig. 8: mixes of reads and writes.
 
 use super::{AVERAGE, SYSTEMS, small};
 use crate::figure::claim::Bound;

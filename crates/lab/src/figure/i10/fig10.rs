@@ -1,4 +1,4 @@
-//! Fig. 10: what lanes, caravans and doorbells add, one after the other.
+//! Fig. 10: cumulative contribution of lanes, caravans and doorbells.
 
 use super::{I10, small};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell, claims};
@@ -18,7 +18,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
 const DEPTH: u32 = 128;
 const SERIES: &str = "steps of i10";
 
-/// Each adds one to those before it.
+/// Each step adds one mechanism to the previous steps.
 const STEPS: [(&str, System); 3] = [
     ("lanes", System::NVME_TCP),
     (

@@ -1,4 +1,4 @@
-//! Fig. 11: how large the pieces are that the two ends hand to TCP.
+//! Fig. 11: sizes of the sends that both ends pass to TCP.
 
 use super::{SYSTEMS, small};
 use crate::figure::plan::{Extent, Panel, Plan, claims};

@@ -22,15 +22,15 @@ const SYSTEMS: [System; 3] = [System::NVME_TCP, I10, System::SWITCHYARD];
 /// Panels of the simulated figures.
 const PANELS: &[Panel] = &[Panel::lines(Metric::Requests)];
 
-/// Cores, or targets with a core each, up to which NVMe/TCP in the model does not come near to
-/// 100 Gbit/s, which are 3.05 million answers of 4 KiB per second. With more of them every system
-/// comes to the same number in the end: that of the link.
+/// Number of cores, or of targets with a core each, up to which NVMe/TCP in the model stays well
+/// below 100 Gbit/s, which is 3.05 million responses of 4 KiB per second. With more of them, every
+/// system reaches the same number: the link's limit.
 const BELOW_THE_LINK: f64 = 12.0;
 
 const AVERAGE: Metric = Metric::Latency(Class::Throughput, Statistic::Average);
 const P99: Metric = Metric::Latency(Class::Throughput, Statistic::P99);
 
-/// One application of 4 KiB random requests, the target on the other core. `[i10 §4.1]`
+/// One app of 4 KiB random requests, with the target on the other core. `[i10 §4.1]`
 fn small(system: System, depth: u32, read_percent: u8) -> Scenario {
     let system = system.loaded(4096, depth);
     let app = Workload {

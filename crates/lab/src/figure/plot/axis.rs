@@ -4,10 +4,10 @@ use crate::figure::plan::Scale;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 
-/// Names that have room under an axis.
+/// Most names that fit under an axis.
 const NAMES_SHOWN: usize = 13;
 
-/// Names side by side: name `n` takes from `n` to `n + 1`, and its label is in the middle.
+/// Names side by side: name `n` spans `n` to `n + 1`, and its label is in the middle.
 #[derive(Clone, Debug)]
 pub(super) struct Categories {
     pub(super) names: Vec<String>,
@@ -19,14 +19,15 @@ impl Categories {
         index as f64 + 0.5
     }
 
-    /// The name that `place` lies in.
+    /// Returns the name at position `place`.
     pub(super) fn name_at(&self, place: f64) -> String {
         let at = |(index, _): &(usize, &String)| (Self::middle(*index) - place).abs() < 0.5;
         let found = self.names.iter().enumerate().find(at);
         found.map_or_else(String::new, |(_, name)| name.clone())
     }
 
-    /// The name at `place`, but of many only some, so that they do not run into each other.
+    /// Returns the label at `place`; with many names only some have one, so that they do not
+    /// overlap.
     pub(super) fn label_at(&self, place: f64) -> String {
         let name = self.name_at(place);
         let every = self.names.len().div_ceil(NAMES_SHOWN);
@@ -62,7 +63,7 @@ impl ValueFormatter<f64> for Categories {
     }
 }
 
-/// Numbers, from zero or in powers of ten.
+/// A numeric axis, linear from zero or logarithmic.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Numbers {
     scale: Scale,
@@ -72,8 +73,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// An axis with room for every one of `values`; those that are not positive have no place on
-    /// a logarithmic one.
+    /// An axis with room for every one of `values`; values that are not positive have no place on a
+    /// logarithmic one.
     pub(super) fn holding(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let (least, most) = positive.fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
@@ -108,7 +109,7 @@ impl Numbers {
         }
     }
 
-    /// Powers of ten around the values, with 2 and 5 between where there are few.
+    /// Powers of ten around the values, with 2 and 5 between them if there are few.
     fn log(least: f64, most: f64) -> Self {
         let bottom = 10_f64.powf(least.log10().floor());
         let top = 10_f64.powf(most.log10().ceil()).max(bottom * 10.0);
@@ -133,7 +134,7 @@ impl Numbers {
         }
     }
 
-    /// Position at which bars begin.
+    /// Position of the lower end of bars.
     pub(super) const fn bottom(&self) -> f64 {
         self.bottom
     }
@@ -169,7 +170,7 @@ impl ValueFormatter<f64> for Numbers {
     }
 }
 
-/// A tick without needless digits.
+/// Formats a tick without needless digits.
 pub(super) fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let short = text.trim_end_matches('0').trim_end_matches('.');

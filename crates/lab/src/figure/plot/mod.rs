@@ -1,8 +1,8 @@
-//! Figures as pictures: SVG for documents, PNG for everything else.
+//! Figures as pictures: SVG for documents, PNG for other uses.
 //!
-//! What is this: panels side by side, with one legend for all of them. A bar or point is the
-//! median of the runs, its whisker goes from the smallest to the largest. The typeface is linked
-//! in, so that a picture needs nothing from the machine it is drawn on.
+//! Panels are side by side, with one legend. A bar or point is the median of the runs; its whisker
+//! spans the minimum to the maximum. The typeface is linked in, so a picture needs nothing from the
+//! machine.
 
 mod axis;
 pub(crate) mod xy;
@@ -32,14 +32,14 @@ const PANEL: (u32, u32) = (520, 330);
 const HEADER: u32 = 72;
 const FOOTER: u32 = 26;
 const PANELS_A_ROW: usize = 2;
-/// Letters of all names below a panel.
+/// Most letters of all names below a panel.
 const NAMES_MAX: usize = 60;
 
 const TYPEFACE: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(222, 222, 222);
 
-/// Colours that people with any colour vision tell apart, and in print.
+/// Colours that are distinct in print and for any colour vision.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
@@ -50,7 +50,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(110, 110, 110),
 ];
 
-/// Part of a name's room that its bars take.
+/// Share of a name's width that its bars occupy.
 const BARS: f64 = 0.8;
 
 type Area<'a, B> = DrawingArea<B, Shift>;
@@ -59,7 +59,7 @@ type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Categories, Numbers>>;
 /// The figure as SVG.
 ///
 /// # Errors
-/// When it cannot be drawn.
+/// It cannot be drawn.
 pub fn svg(report: &FigureReport) -> Result<String> {
     let mut text = String::new();
     {
@@ -69,10 +69,10 @@ pub fn svg(report: &FigureReport) -> Result<String> {
     Ok(text)
 }
 
-/// The figure as PNG in a file.
+/// Writes the figure to a file as PNG.
 ///
 /// # Errors
-/// When it cannot be drawn, or the file cannot be written.
+/// It cannot be drawn, or the file cannot be written.
 pub fn png(report: &FigureReport, path: &Path) -> Result<()> {
     let area = BitMapBackend::new(path, size(report)).into_drawing_area();
     draw(&area, report)
@@ -82,7 +82,7 @@ fn size(report: &FigureReport) -> (u32, u32) {
     let columns = columns(report);
     let rows = report.panels.len().div_ceil(columns).max(1);
     let times = |pixels: u32, count: usize| pixels * u32::try_from(count).expect("a few panels");
-    // The names of one panel that would lie over each other have the room of two.
+    // A single panel is twice as wide if its names would overlap otherwise.
     let letters: usize = report.x.ticks.iter().map(String::len).sum();
     let width = if letters > NAMES_MAX {
         PANELS_A_ROW
@@ -133,7 +133,7 @@ fn draw<B: DrawingBackend>(area: &Area<'_, B>, report: &FigureReport) -> Result<
 fn draw_header<B: DrawingBackend>(area: &Area<'_, B>, report: &FigureReport) -> Result<()> {
     let title = format!("{}: {}", report.paper, report.title);
     let (width, _) = area.estimate_text_size(&title, &font(19)).map_err(failed)?;
-    // A long title is drawn smaller, so that its end is there.
+    // A long title gets a smaller font, so that it fits.
     let room = area.dim_in_pixel().0 - 24;
     let size = if width > room { 19 * room / width } else { 19 };
     draw_text(area, title, (12, 10), font(size))?;
@@ -252,7 +252,7 @@ fn draw_line<'a, B: DrawingBackend + 'a>(
     Ok(())
 }
 
-/// From the smallest to the largest run.
+/// Draws a whisker from the minimum to the maximum of the runs.
 fn draw_whisker<'a, B: DrawingBackend + 'a>(
     chart: &mut Chart<'a, B>,
     x: f64,
@@ -292,7 +292,7 @@ fn draw_text<B: DrawingBackend>(
     area.draw(&Text::new(text, at, style)).map_err(failed)
 }
 
-/// Makes the typeface known that lengths are measured with, and pictures are drawn with.
+/// Registers the typeface that measures and draws text.
 fn register_typeface() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

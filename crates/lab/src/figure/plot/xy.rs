@@ -1,4 +1,4 @@
-//! Curves over numbers: panels side by side, each line with places of its own.
+//! Curves over numbers: panels side by side, each line with its own points.
 
 use super::axis::{Numbers, plain};
 use super::{
@@ -16,11 +16,11 @@ use plotters::style::{BLACK, Color, RGBColor, ShapeStyle, WHITE};
 /// A diagram of curves.
 #[derive(Clone, Debug)]
 pub(crate) struct Diagram {
-    /// Quantity to the right, with its unit.
+    /// Horizontal quantity, with its unit.
     pub(crate) x: String,
-    /// Quantity upwards, with its unit.
+    /// Vertical quantity, with its unit.
     pub(crate) y: String,
-    /// Points above this are left out, and lines end there.
+    /// Points above this value are omitted, and lines end there.
     pub(crate) top: f64,
     /// The curves, in the order of the legend; each begins at its leftmost point.
     pub(crate) curves: Vec<Vec<(f64, f64)>>,
@@ -31,15 +31,15 @@ pub(crate) struct Diagram {
 pub(crate) struct Sheet {
     pub(crate) title: String,
     pub(crate) note: String,
-    /// Names of the curves of every diagram; the last one may be drawn in black, as what the
-    /// others are compared with.
+    /// Names of the curves of every diagram; the last one may be drawn in black, as the reference
+    /// of the remaining curves.
     pub(crate) legend: Vec<String>,
     pub(crate) last_is_black: bool,
     pub(crate) diagrams: Vec<Diagram>,
 }
 
 impl Sheet {
-    /// As SVG.
+    /// The sheet as SVG.
     pub(crate) fn svg(&self) -> Result<String> {
         let columns = u32::try_from(self.diagrams.len().max(1)).expect("a few diagrams");
         let size = (PANEL.0 * columns, PANEL.1 + HEADER + FOOTER);

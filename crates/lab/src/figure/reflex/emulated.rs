@@ -1,7 +1,7 @@
 //! Reads of an emulated device at full scale in virtual time.
 //!
-//! The devices are those of `block::device::flash`, loaded as calibration loads them: independent
-//! requests, in an open loop. The costs of the performance model have no part in it.
+//! The devices are those of `block::device::flash`, loaded as in a calibration: independent
+//! requests in an open loop. The costs of the performance model are not used.
 
 use crate::figure::plan::Panel;
 use crate::figure::sample::Metric;
@@ -18,7 +18,7 @@ pub(super) const PANELS: &[Panel] = &[Panel::lines(Metric::ReadTail)];
 /// Bytes of each device; latencies do not depend on them.
 const DEVICE_BYTES: u64 = 1 << 40;
 
-/// Lines end where reads are later than this: it is how far the paper shows them.
+/// Lines end at this read latency, the upper end of the paper's axis.
 const TOP: Nanos = Nanos::from_millis(2);
 
 /// The lines: a name, thousandths of reads, bytes of a request.
@@ -31,7 +31,7 @@ pub(super) const SHARES: [(&str, u16, u32); 6] = [
     ("50 %", 500, 4096),
 ];
 
-/// A line: the p95 at each step, of so many thousand times `1 / weight` requests a second.
+/// A line: the p95 at each step, in thousands of `1 / weight` requests per second.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

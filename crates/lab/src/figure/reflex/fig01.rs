@@ -1,4 +1,4 @@
-//! Fig. 1: reads are later the higher the load and the more of it writes.
+//! Fig. 1: read latency rises with the load and with its share of writes.
 
 use super::emulated::{PANELS, SHARES, series};
 use crate::figure::Figure;
@@ -17,7 +17,7 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
     work: Simulation::of(requests, PANELS, interference),
 };
 
-/// Thousands of requests a second of Fig. 1.
+/// Largest rate of Fig. 1, in thousands of requests per second.
 const REQUESTS_MOST: u32 = 1_200;
 const REQUESTS_STEP: u32 = 25;
 const REQUESTS_QUICK: [u32; 7] = [50, 100, 200, 400, 600, 800, 1_000];
@@ -40,7 +40,7 @@ fn requests(quick: bool, seed: u64, _: &Costs) -> Vec<Series> {
         .collect()
 }
 
-/// Latency depends on the load, and on the share of reads in it.
+/// Latency depends on the load and on its share of reads.
 fn interference(plan: &mut Plan) {
     let p95 = Metric::ReadTail;
     claims! { plan;

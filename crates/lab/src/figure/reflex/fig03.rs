@@ -1,4 +1,4 @@
-//! Fig. 3: weighted by what requests cost, all loads have one curve.
+//! Fig. 3: weighted by the cost of requests, all loads have the same curve.
 
 use super::emulated::{PANELS, SHARES, series};
 use crate::figure::Figure;
@@ -58,17 +58,17 @@ const fn tokens_figure(
     }
 }
 
-/// A device, and what the paper says that its requests cost.
+/// A device, and the paper's cost of its requests.
 struct Device {
     profile: &'static str,
     write: f64,
     read_only: f64,
-    /// Thousands of tokens a second that are shown: up to so many, in such steps.
+    /// Shown token rates in thousands per second: the largest one, and the step.
     most: u32,
     step: u32,
-    /// And in short.
+    /// The rates of a quick run.
     quick: &'static [u32],
-    /// Places at which curves are compared: with some load, and near the knee.
+    /// Rates at which curves are compared: at moderate load, and near the knee.
     compared: [u32; 2],
 }
 
@@ -127,7 +127,7 @@ fn tokens(device: &Device, quick: bool, seed: u64) -> Vec<Series> {
     lines.map(line).collect()
 }
 
-/// In tokens, all lines are about the same one.
+/// In tokens, all lines roughly coincide.
 fn coincide(plan: &mut Plan, device: &Device) {
     const MIXED: [&str; 4] = ["99 %", "95 %", "75 %", "50 %"];
     let p95 = Metric::ReadTail;

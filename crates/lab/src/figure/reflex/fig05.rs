@@ -1,8 +1,7 @@
-//! Fig. 5: promises to tenants, on the emulated device A at full scale in virtual
-//! time. `[ReFlex §5.4]`
+//! Fig. 5: tenants' SLOs, on the emulated device A at full scale in virtual time. `[ReFlex §5.4]`
 //!
-//! The registry, the schedulers and the device are the production's; processors and the network
-//! take no time there (`sim::tenants`).
+//! The registry, the schedulers and the device are production code; processors and the network take
+//! no time (`sim::tenants`).
 
 use crate::figure::plan::{Panel, Plan, claims};
 use crate::figure::sample::Metric;
@@ -21,13 +20,14 @@ const PANELS: &[Panel] = &[
     Panel::bars(Metric::Tokens),
 ];
 
-/// Lines: without the scheduler, with the paper's, with ours, and what was promised or asked for.
+/// Lines: without the scheduler, with the paper's, with this project's, and the SLO or the offered
+/// load.
 const OFF: &str = "scheduler off";
 const PAPER: &str = "reflex-paper";
 const ON: &str = "scheduler on";
 const PROMISED: &str = "promised";
 
-/// The device's seed: the same in every repetition, as a device is calibrated once.
+/// The device's seed: the same in every repetition, because a device is calibrated once.
 const DEVICE_SEED: u64 = 1;
 
 /// Threads that serve each tenant.

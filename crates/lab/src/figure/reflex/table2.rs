@@ -1,7 +1,7 @@
-//! One request at a time: what a stack adds to its storage. `[ReFlex §5.2, Table 2]`
+//! Unloaded latency of a stack, with one request at a time. `[ReFlex §5.2, Table 2]`
 //!
-//! The storage is a file in memory that all of them can share, so what is shown is what the stacks
-//! add, and the loopback; the paper's flash would add 78 µs to a read and 11 µs to a write.
+//! The storage is a file in memory that all stacks can share, so the numbers show the stacks and
+//! the loopback alone; the paper's flash would add 78 µs to a read and 11 µs to a write.
 
 use crate::figure::plan::{Axis, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
@@ -29,7 +29,7 @@ const PLAIN_POLLS: System = other("plain, client polls", Stack::Plain(Wait::Poll
 const NBD: System = other("nbd", Stack::Nbd);
 const ISCSI: System = other("iscsi", Stack::Iscsi);
 
-/// Neighbours are compared.
+/// Adjacent systems are compared.
 const SYSTEMS: [System; 7] = [LOCAL, SWITCHYARD, PLAIN_POLLS, SLEEPS, PLAIN, NBD, ISCSI];
 
 const fn other(name: &'static str, stack: Stack) -> System {
@@ -55,7 +55,7 @@ fn plan() -> Plan {
     let mut plan = Plan::over(Axis::new("4 KiB at random", "", [READ, WRITE]));
     for (tick, read_percent) in [(READ, 100), (WRITE, 0)] {
         for system in SYSTEMS {
-            // `iscsi-perf` only reads.
+            // `iscsi-perf` only supports reads.
             if system.stack == Stack::Iscsi && tick == WRITE {
                 continue;
             }

@@ -1,9 +1,9 @@
-//! The shared part of the figures of Iozone through a page cache: systems by path, and places on the
-//! axis. `[Yu §1.1, §4, §6.2]`
+//! Shared parts of the figures of Iozone through a page cache: systems by path, and ticks. `[Yu
+//! §1.1, §4, §6.2]`
 //!
-//! The cache is our write-back one, an eighth of the emulated device, where the thesis had the
-//! kernel's page cache and ext3. Those of chapter 4 look up the context of reads but for the paths
-//! that are defined by not doing so; the evaluation does not. `[Yu §4.7]`
+//! The cache is this project's write-back cache with an eighth of the emulated device; the thesis
+//! used the kernel's page cache and ext3. The figures of chapter 4 use the context look-up of
+//! reads, except for paths that are defined without it; those of the evaluation do not. `[Yu §4.7]`
 
 use super::{SETTING, THROUGHPUT, of_apps, path};
 use crate::figure::plan::{Axis, Panel, Plan};
@@ -30,11 +30,11 @@ pub(super) const STM_LOOKING: System = cached!("stm", "stm", "--context-look-up"
 pub(super) const ATM_LOOKING: System = cached!("atm", "atm", "--context-look-up");
 pub(super) const HTM_LOOKING: System = cached!("htm", "htm", "--context-look-up");
 
-/// All paths that do not look up the context, in the thesis' order.
+/// All paths without context look-up, in the thesis' order.
 pub(super) const PATHS: [System; 6] = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
 
-/// A place on the axis: its name, sequential or not, percent of the threads that read (Iozone's mix
-/// has no thread that does both), threads.
+/// A tick: its name, sequential or not, percentage of reading threads (in Iozone's mix no thread
+/// does both), threads.
 pub(super) type Column = (&'static str, bool, u8, u32);
 
 pub(super) const SEQ_R1: Column = ("SeqR 1", true, 100, 1);

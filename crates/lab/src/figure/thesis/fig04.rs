@@ -1,4 +1,4 @@
-//! Fig. 4: larger requests use the device and its channel better. `[Yu §3.2]`
+//! Fig. 4: larger requests use the device and its channel more efficiently. `[Yu §3.2]`
 
 use super::{BARE, SETTING, SYNC, THROUGHPUT, of_apps};
 use crate::figure::plan::{Axis, Extent, Panel, Plan, claims};
@@ -15,8 +15,8 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     work: Work::Machine(plan),
 };
 
-/// The same with the thesis' costs in virtual time, and beside it with the 5 µs of software that
-/// they have for each command of this path.
+/// The same with the thesis' costs in virtual time, with and without its 5 µs of software per
+/// command of this path.
 pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-thesis-4",
     title: "Throughput by the size of a request (simulated, costs of the thesis' table 6)",

@@ -1,4 +1,4 @@
-//! Fig. 22: what the processors do meanwhile. `[Yu §6.7]`
+//! Fig. 22: processor time. `[Yu §6.7]`
 
 use super::cached::{self, RAND_R32, RAND_W32, SEQ_R32, SEQ_W32};
 use super::{ATM, INTERRUPT, PATHS, SETTING, STM, SYNC, threads};
@@ -18,7 +18,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     work: Work::Machine(|_| plan()),
 };
 
-/// The same with eight processors. The model knows a processor that is busy from one that is not.
+/// The same with eight processors. The model only separates busy processors from idle ones.
 pub(in crate::figure) const DIRECT: Figure = Figure {
     name: "sim-thesis-22a",
     title: "Processor time of paths (simulated, costs of the thesis' table 6)",
@@ -104,7 +104,8 @@ fn claims(plan: &mut Plan, reads: &'static str, writes: &'static str) {
             let pair = move |tick| (cell(INTERRUPT.name, tick), cell(path.name, tick));
             [reads, writes].map(pair)
         }),
-        // Of the synchronous path's 100 % it uses 20 with reads; both may be a factor 1.5 off.
+        // The thesis reports 20 % for reads, of the synchronous path's 100 %; both may be off by a
+        // factor of 1.5.
         Bound::Between(0.089, 1.0),
     );
     claims! { plan;

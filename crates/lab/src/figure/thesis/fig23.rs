@@ -1,4 +1,4 @@
-//! Fig. 23: how many requests become one command. `[Yu §6.8]`
+//! Fig. 23: number of requests per command. `[Yu §6.8]`
 
 use super::{ATM, INTERRUPT, PATHS, SETTING, STM, cached, in_virtual_time, threads};
 use crate::figure::claim::Divisor;
@@ -38,7 +38,7 @@ pub(in crate::figure) const WRITES: Figure = Figure {
     work: Work::Paths(writes, Machine::of_thesis),
 };
 
-/// The mean, and the distribution.
+/// The mean and the distribution.
 const PANELS: [Panel; 6] = [
     Panel::lines(Metric::Merged),
     Panel::lines(Metric::Commands(Carried::One)),
@@ -53,7 +53,7 @@ fn writes(extent: Extent) -> Plan {
     let mut plan = Plan::sweep("threads", "", &counts, &cached::PATHS, |system, count| {
         threads(system, SETTING, count, 0)
     });
-    // Less than one in 32 would be a page for each command.
+    // Less than one command per 32 requests would be one command per page.
     claims! { plan;
         "gathers" "with one thread 89 % of ATM's commands are 32 pages":
             Metric::Commands(Carried::ThirtyTwo), (ATM.name, 1) / (Divisor::WHOLE) in 0.6..=1.0;

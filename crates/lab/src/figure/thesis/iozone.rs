@@ -1,5 +1,5 @@
-//! Iozone through a cache: the figures of chapters 1, 4 and 6, measured, and with eight processors in
-//! virtual time. `[Yu §1.1, §4, §6.2]`
+//! Iozone through a cache: the figures of chapters 1, 4 and 6, measured, and simulated with eight
+//! processors in virtual time. `[Yu §1.1, §4, §6.2]`
 
 use super::cached::{
     ALL, ATM_LOOKING, HTM_LOOKING, INTERRUPT_LOOKING, PATHS, RAND_M32, RAND_R1, RAND_R32, RAND_W1,
@@ -10,8 +10,8 @@ use super::{DEVICE, THROUGHPUT, in_virtual_time};
 use crate::figure::plan::claims;
 use crate::figure::{Figure, Work};
 
-/// Declares figures, each by its number and title, its section in the thesis, the systems and columns,
-/// and the claims.
+/// Declares figures, each with its number, title and section in the thesis, its systems and
+/// columns, and its claims.
 macro_rules! figures {
     ($($measured:ident $simulated:ident $number:literal $title:literal $section:literal,
         $systems:expr, $columns:expr; { $($claims:tt)+ })+) => {$(

@@ -1,9 +1,9 @@
 //! Figures of the thesis on I/O paths to fast devices (Yu).
 //!
-//! The device is emulated: one command at a time, 1.149 µs a command and 5.851 µs a page. The
-//! thesis' software, which it holds the device's lock for, is 5 µs a command; [`SETTING`] has them as
-//! the device's, so that what is compared are the paths. Two processors carry all threads, the
-//! thesis had eight: where a path has many threads poll, they share them.
+//! The device is emulated: one command at a time, 1.149 µs per command and 5.851 µs per page. The
+//! thesis' software holds the device's lock for 5 µs per command; [`SETTING`] adds them to the
+//! device, so that only the paths are compared. Two processors run all threads, the thesis had
+//! eight: in paths with many polling threads, these share them.
 
 mod cached;
 pub(super) mod fig04;
@@ -24,7 +24,7 @@ use sim::paths::Machine;
 use switch::Class;
 use switch::knobs::Preset;
 
-/// The emulated device with the software of the thesis that it is locked for.
+/// The emulated device, including the software of the thesis that runs under its lock.
 const SETTING: Storage = Storage::DramSsd {
     command_us: 5,
     page_us: 0,
@@ -36,8 +36,8 @@ const BARE: Storage = Storage::DramSsd {
     page_us: 0,
 };
 
-/// Throughput of the device at most, in the unit of [`THROUGHPUT`]: a page of 4 KiB in
-/// 5.851 µs. The thesis' has 700 MB/s, which is the same.
+/// Maximum throughput of the device, in the unit of [`THROUGHPUT`]: a page of 4 KiB in 5.851 µs.
+/// That equals the thesis' 700 MB/s.
 const DEVICE: Divisor = Divisor::Fixed {
     name: "the device",
     value: 5.6,
@@ -61,11 +61,11 @@ const ATM: System = path("atm", &["--path", "atm"]);
 const HTM: System = path("htm", &["--path", "htm"]);
 const TWO_QUEUE: System = path("2q", &["--path", "2q"]);
 
-/// All paths but `poll`, which only Table 6 has, in the thesis' order.
+/// All paths except `poll`, which only Table 6 has, in the thesis' order.
 const PATHS: [System; 6] = [INTERRUPT, SYNC, STM, ATM, HTM, TWO_QUEUE];
 
-/// The same as `figure`, with eight processors in virtual time and with what single requests cost
-/// in the thesis. `[Yu Table 6]`
+/// The same as `figure`, with eight processors in virtual time, and the thesis' costs of single
+/// requests. `[Yu Table 6]`
 const fn in_virtual_time(
     figure: Figure,
     name: &'static str,
@@ -84,7 +84,7 @@ const fn in_virtual_time(
     }
 }
 
-/// Threads that have a request of their own each. `[Yu §6, Table 5]`
+/// Threads with one request each. `[Yu §6, Table 5]`
 fn threads(system: System, storage: Storage, count: u32, read_percent: u8) -> Scenario {
     let app = Workload {
         class: Class::Throughput,

@@ -1,4 +1,4 @@
-//! Table 6: what a path adds to the device. `[Yu §6.1]`
+//! Table 6: time that a path adds to the device. `[Yu §6.1]`
 
 use super::{ATM, BARE, HTM, INTERRUPT, POLL, SETTING, STM, SYNC, TWO_QUEUE, threads};
 use crate::figure::claim::Bound;
@@ -25,11 +25,11 @@ pub(in crate::figure) const MEASURED_COSTS: Figure = Figure {
     ..FIGURE
 };
 
-/// The same with what single requests cost in the thesis, by this very table: an interrupt the 7 µs
-/// between INTR and POLL, a switch a third of the 8 µs between POLL and `sync`, a scheduler the 1 µs
-/// between `sync` and 2Q, and each command the 5 µs of `sync`. That `sync` takes 5 µs, and INTR so
-/// much more than POLL, shows nothing but that the model charges it. How often a path pays for a
-/// switch and a scheduler follows from its rules.
+/// The same with the thesis' costs of single requests, derived from this very table: an interrupt
+/// costs the 7 µs between INTR and POLL, a switch a third of the 8 µs between POLL and `sync`, a
+/// scheduler the 1 µs between `sync` and 2Q, and each command the 5 µs of `sync`. The 5 µs of
+/// `sync` and the difference between INTR and POLL are therefore inputs, not results. The number of
+/// switches and scheduler passes of a path follows from its rules.
 pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
     name: "sim-thesis-table6b",
     title: "Time in software of one request (simulated, charged by the table itself)",
@@ -44,7 +44,7 @@ const SERIES: &str = "paths";
 
 const SYSTEMS: [System; 7] = [INTERRUPT, POLL, SYNC, STM, HTM, ATM, TWO_QUEUE];
 
-/// The thesis' order, from the longest time on.
+/// The thesis' order, by descending time.
 const ORDER: [&[System]; 5] = [
     &[INTERRUPT],
     &[POLL],
@@ -86,8 +86,8 @@ fn plan(storage: Storage) -> Plan {
         "the paths take longer in the order INTR, POLL, ATM, 2Q, and those without a queue",
         Metric::Software,
         pairs,
-        // Two that take equally long are in no order. The longest step is from 13 to 8 µs; both may
-        // be a factor 1.5 off.
+        // Paths with equal times have no order. The longest step is from 13 to 8 µs; both may be
+        // off by a factor of 1.5.
         Bound::Between(1.01, 3.66),
     );
     plan.showing([Panel::bars(Metric::Software)])

@@ -1,7 +1,7 @@
 //! Table 7: Iozone through the page cache, by path. `[Yu §6.2]`
 //!
-//! Two claims are judged apart: each path's throughput against the baseline's, and the order of the
-//! paths in each column. The read-ahead fix is on, as it evidently was in the thesis.
+//! Two kinds of claims are judged: each path's throughput relative to the baseline, and the order
+//! of the paths in each column. The read-ahead fix is on, as it evidently was in the thesis.
 
 use super::cached::{ALL, PATHS, SIMULATED_WORKLOAD};
 use super::{THROUGHPUT, cached};
@@ -18,7 +18,7 @@ pub(in crate::figure) const MEASURED_COSTS: Figure = Figure {
     ..THESIS_COSTS
 };
 
-/// With what single requests cost in the thesis.
+/// With the thesis' costs of single requests.
 pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
     name: "sim-thesis-table7b",
     title: "Throughput through a cache, by path (simulated, costs of the thesis' table 6)",
@@ -34,11 +34,11 @@ macro_rules! row {
     };
 }
 
-/// A cell: the name of its claim, the path, the column, and the thesis' throughput by that of the
+/// A cell: the name of its claim, the path, the column, and the thesis' throughput relative to the
 /// interrupt path.
 type Ratio = (&'static str, &'static str, &'static str, f64);
 
-/// The thesis' table. Of 2Q with 32 threads two cells are not readable; two follow from the text.
+/// The thesis' table. For 2Q with 32 threads two cells are illegible; two follow from the text.
 const ROWS: [&[Ratio]; 5] = [
     row!("sync": "SeqR 1" 0.87, "SeqW 1" 0.54, "RandR 1" 1.65, "RandW 1" 1.12, "RandM 1" 1.65,
         "SeqR 32" 1.15, "SeqW 32" 0.74, "RandR 32" 2.07, "RandW 32" 1.09, "RandM 32" 2.02),
@@ -54,10 +54,10 @@ const ROWS: [&[Ratio]; 5] = [
 
 const BASELINE: &str = "interrupt";
 
-/// A quotient may be so many times the thesis', or a part of it.
+/// Tolerance: a quotient may exceed or fall below the thesis' value by this factor.
 const FACTOR: f64 = 1.5;
 
-/// Paths that differ by less in the thesis have no order.
+/// Paths that differ by less than this factor in the thesis have no order.
 const APART: f64 = 1.1;
 
 fn plan(_: Extent) -> Plan {
@@ -84,8 +84,8 @@ fn plan(_: Extent) -> Plan {
     plan
 }
 
-/// Pairs of paths of which the first one has more in the thesis, and how many times as much it may
-/// have at most: the thesis' most, where both are a factor 1.5 off.
+/// Pairs of paths of which the first has the higher throughput in the thesis, and the upper bound
+/// of the quotient: the thesis' largest, with both values off by a factor of 1.5.
 fn ordered(column: &str) -> (Vec<(Cell, Cell)>, f64) {
     let row = ROWS.into_iter().flatten().filter(|row| row.2 == column);
     let row = row.map(|row| (row.1, row.3));

@@ -1,13 +1,13 @@
-//! Effect of a thread that moves bulk on a core's caches.
+//! Effect on a core's caches of a thread that copies bulk data.
 
 use crate::limit::Region;
 
-/// Bytes that are moved at a time: as much as a dataplane loop does where `Latency` is near.
+/// Bytes copied at a time: the amount that a dataplane loop copies while there is `Latency` load.
 const PIECE: usize = 64 * 1024;
-/// Bytes of source and destination together: more than a core's own caches hold.
+/// Bytes of source and destination together: more than a core's private caches hold.
 const MEMORY: usize = 64 << 20;
 
-/// Memory to be moved, piece by piece.
+/// Memory to be copied, piece by piece.
 pub(super) struct Bulk {
     memory: Region,
     at: usize,
@@ -21,7 +21,7 @@ impl Bulk {
         }
     }
 
-    /// Moves the next piece.
+    /// Copies the next piece.
     pub(super) fn moves(&mut self) {
         let (from, to) = self.memory.bytes_mut().split_at_mut(MEMORY / 2);
         to[self.at..][..PIECE].copy_from_slice(&from[self.at..][..PIECE]);

@@ -1,9 +1,9 @@
-//! `lab sim calibrate`: what this machine charges for what the model does.
+//! `lab sim calibrate`: measures this machine's costs of the operations in the model.
 //!
-//! Everything is measured on real threads and sockets, once in each of some passes that are spread
-//! over time: a processor that shares its core with a stranger's runs at two speeds, and what it
-//! charges is what it charges on average. Of each number the passes' middle half counts: what
-//! others do on the machine now and then is no cost of ours.
+//! Everything is measured on real threads and sockets, once in each of several passes that are
+//! spread over time: a hardware thread that shares its core with another virtual machine runs at
+//! two speeds, and its cost is the average. For each number the middle half of the passes counts,
+//! because occasional disturbances by other processes are not part of the cost.
 
 mod bulk;
 mod sockets;
@@ -17,7 +17,7 @@ use base::units::CoreId;
 use load::Cores;
 use sim::model::Costs;
 
-/// The two processors that a command line names.
+/// Returns the two processors named on a command line.
 pub(super) fn two(cores: &Cores) -> Result<[CoreId; 2]> {
     let &[first, second] = &cores.0[..] else {
         bail!("--cores takes two processors, such as 0,1");
@@ -27,10 +27,10 @@ pub(super) fn two(cores: &Cores) -> Result<[CoreId; 2]> {
     Ok(cores)
 }
 
-/// Measures everything that a run is charged for on these two processors.
+/// Measures all costs of the model on these two processors.
 ///
 /// # Errors
-/// Other than two processors, those that may not be used, and a machine that is too busy.
+/// Not exactly two processors; processors that may not be used; a machine that is too busy.
 pub fn calibrate(cores: &Cores, note: Note<'_>) -> Result<Costs> {
     let mut calibration = Calibration::new(two(cores)?);
     for pass in 1..=PASSES {
@@ -50,7 +50,7 @@ pub(super) struct Calibration {
 }
 
 impl Calibration {
-    /// Nothing yet, of these two processors.
+    /// No measurements yet; for these two processors.
     pub(super) fn new(cores: [CoreId; 2]) -> Self {
         Self {
             cores,
@@ -68,7 +68,7 @@ impl Calibration {
         Ok(())
     }
 
-    /// Returns the costs by all passes.
+    /// Returns the costs from all passes.
     pub(super) fn costs(&self) -> Result<Costs> {
         let costs = Costs {
             origin: "measured by `lab sim calibrate`".to_owned(),
@@ -83,5 +83,5 @@ impl Calibration {
     }
 }
 
-/// Number of times that `sim calibrate` measures everything.
+/// Number of passes of `sim calibrate`.
 const PASSES: usize = 8;

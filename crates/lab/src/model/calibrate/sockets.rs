@@ -1,13 +1,12 @@
-//! Costs of sockets on the loopback, by call and by byte, on either side.
+//! Costs of loopback sockets, per call and per byte, on either side.
 //!
-//! Two threads on two cores take turns: the one sends while the other waits without sleeping, then
-//! that one receives what is there. A send with `MSG_MORE` ends before the packet leaves: what it
-//! costs less than one without is the packet's way through the kernel, of which the sender's half
-//! is the sender's on a network, too. What bytes cost shows in a stream of large sends, of which
-//! the next begins while earlier ones are received, and what both ends do at the same time in a
-//! message that is sent to and fro. Where both ends are at work on the same connection all the
-//! time, as with many requests under way, a send takes longer than where one waits for the other: the
-//! kernel's locks and memory go from core to core.
+//! Two threads on two cores take turns: one sends while the other spins, then the other receives. A
+//! send with `MSG_MORE` ends before the packet leaves, so the difference to one without is the
+//! packet's path through the kernel; the sender's half of it also applies on a network. The cost of
+//! bytes is measured in a stream of large sends, where the next send begins while earlier ones are
+//! received; the overlap of both ends is measured with a message that is sent back and forth. If
+//! both ends work on the same connection all the time, as with many requests in flight, a send
+//! takes longer, because the kernel's locks and memory move between cores.
 
 use super::bulk::Bulk;
 use super::threads::{joined, on};
@@ -25,37 +24,37 @@ use std::time::{Duration, Instant};
 /// Exchanges of each size.
 const ROUNDS: usize = 800;
 const PAGE_BYTES: usize = 4096;
-/// A command, half a packet, and the answers of eight requests of 64 KiB.
+/// Bytes of a command, of half a packet, and of eight responses of 64 KiB.
 const SMALL: usize = 72;
 const HALF: usize = 32 * 1024;
 const LARGE: usize = 512 * 1024;
-/// Most bytes of a packet of the loopback: 64 KiB with all headers.
+/// Most bytes of a loopback packet: 64 KiB with all headers.
 const PACKET: usize = 65_483;
-/// Memory that sends take their bytes from, anywhere: more than a cache holds, or looks ahead; in
-/// huge pages, as that of a target.
+/// Memory from which sends take their bytes at random offsets: too large for caches and
+/// prefetching, and in huge pages like a target's.
 const SOURCE_BYTES: usize = 256 << 20;
 /// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
 const DESTINATION_BYTES: usize = 1 << 20;
 
-/// Bytes of the answer to a read of a page.
+/// Bytes of the response to a read of a page.
 const ANSWER: usize = PAGE_BYTES + 48;
-/// Requests under way where both ends are at work all the time.
+/// Requests in flight if both ends work all the time.
 const UNDER_WAY: usize = 16;
-/// Answers of each such exchange.
+/// Responses of each such exchange.
 const ANSWERS: usize = 4_000;
 
-/// Sends that are not received yet while the next one of a stream begins.
+/// Sends not yet received when the next one of a stream begins.
 const AHEAD: usize = 1;
 
 /// One kind of exchange.
 #[derive(Clone, Copy)]
 struct Exchange {
     bytes: usize,
-    /// So many earlier sends may not have been received when one begins.
+    /// Number of earlier sends that may not have been received when a send begins.
     ahead: usize,
-    /// The timed send keeps its packet, which an untimed one then takes along.
+    /// The timed send keeps its packet (`MSG_MORE`), which an untimed one then sends.
     more: bool,
-    /// Each end moves bulk before its half.
+    /// Each end copies bulk data before its half.
     cold: bool,
 }
 
@@ -66,9 +65,9 @@ struct Times {
     receive: u64,
 }
 
-/// One pass's numbers: sends and receives of a command, sends and receives in a stream of large
-/// ones, sends of a command and of half a packet that do not leave, a way to and fro, sends of
-/// answers to one request and to many, and sends and receives of a command beside bulk.
+/// Numbers of one pass: sends and receives of a command; sends and receives in a stream of large
+/// messages; sends of a command and of half a packet that do not leave; a round trip; sends of
+/// responses to one request and to many; sends and receives of a command after bulk copying.
 pub(super) type Sample = [u64; 11];
 
 pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
@@ -109,7 +108,7 @@ pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
     ])
 }
 
-/// Returns the costs by all passes.
+/// Returns the costs from all passes.
 pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
     let [
         send,
@@ -133,7 +132,7 @@ pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
     let send_byte_ps = per_byte_ps(half_more, send_more, HALF - SMALL).min(all_byte_ps);
     SocketCosts {
         send_call_ns: send_call_ns.max(1),
-        // A header's worth of copying, and two more segments to look at.
+        // The cost of copying a header, and of two more segments.
         send_message_ns: 2 * SMALL as u64 * send_byte_ps / 1_000 + 20,
         send_byte_ps,
         packet_ns,
@@ -147,9 +146,9 @@ pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
     }
 }
 
-/// The median of each half of an exchange.
+/// Returns the median of each half of an exchange.
 fn exchange([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
-    // Rounds that were sent, and rounds that were received.
+    // Number of rounds sent, and of rounds received.
     static SENT: AtomicUsize = AtomicUsize::new(0);
     static RECEIVED: AtomicUsize = AtomicUsize::new(0);
     SENT.store(0, Ordering::SeqCst);
@@ -164,7 +163,7 @@ fn exchange([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
     Ok(Times { send, receive })
 }
 
-/// A small message goes to the other core and comes back; both look for it without sleeping.
+/// Returns the round-trip time of a small message between the cores; both ends spin.
 fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
     let (mut here, mut there) = connected()?;
     for end in [&here, &there] {
@@ -189,7 +188,7 @@ fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
     joined(echo).and(times)
 }
 
-/// Receives a small message; false at the connection's end.
+/// Receives a small message by spinning; false if the connection has ended.
 fn spin_for(socket: &mut TcpStream) -> Result<bool> {
     let (mut message, mut got) = ([0; SMALL], 0);
     while got < SMALL {
@@ -202,8 +201,8 @@ fn spin_for(socket: &mut TcpStream) -> Result<bool> {
     Ok(true)
 }
 
-/// Small requests are answered with more, each by a send of its own, while so many are under way;
-/// no end sleeps. The average time that the send of an answer takes.
+/// Returns the mean time of sending a response. Small requests get larger responses, each in a
+/// separate send, with `under_way` requests in flight; no end sleeps.
 fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
     let (mut asks, mut answers) = connected()?;
     for end in [&asks, &answers] {
@@ -245,7 +244,7 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
     asked.and(joined(answerer))
 }
 
-/// Receives the bytes that are there, if any are; no bytes are the connection's end.
+/// Receives the available bytes, if any; zero bytes mean the end of the connection.
 pub(super) fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>> {
     match socket.read(buffer) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -254,7 +253,7 @@ pub(super) fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<
     }
 }
 
-/// Sends everything, without sleeping where there is no room.
+/// Sends everything, spinning while there is no room.
 fn send_all(mut socket: &TcpStream, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         match socket.write(bytes) {
@@ -279,7 +278,8 @@ pub(super) fn connected() -> Result<(TcpStream, TcpStream)> {
         socket2::SockRef::from(&receiver),
     ];
     for socket in sockets {
-        // Whole packets fit from the first one on. Less is no harm where the kernel allows less.
+        // Whole packets fit from the first one on. A smaller buffer, if the kernel limits it, does
+        // no harm.
         let _ = socket.set_send_buffer_size(8 << 20);
         let _ = socket.set_recv_buffer_size(8 << 20);
     }
@@ -307,7 +307,7 @@ fn send_rounds(
     for round in 0..ROUNDS {
         bulk.iter_mut().for_each(Bulk::moves);
         let at = usize::try_from(prng.below(pages)).expect("fewer than there are") * PAGE_BYTES;
-        // What is small is a command, which has just been made.
+        // A small message is a command, which has just been written and is in the cache.
         let at = if kind.bytes > SMALL { at } else { 0 };
         let piece = &source[at..at + kind.bytes];
         while received.load(Ordering::Acquire) + kind.ahead < round {

@@ -1,5 +1,5 @@
-//! Costs of our own code for a request, measured on the real thing: our target and our load in
-//! processes of their own, and the time that each spends in user space.
+//! Costs of this stack's code per request, measured with a real target and load in separate
+//! processes, by the user-space time of each.
 
 use super::sockets::{connected, receive_some};
 use super::typical::{median, nanos_since, rounded, typical_of_each};
@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 use switch::request_steering::EgressLoad;
 use switch::{Class, Knobs, RequestSteering};
 
-/// Duration of the load: the kernel counts in steps of 10 ms.
+/// Duration of the load: long against the kernel's 10 ms time resolution.
 const LOADED: Duration = Duration::from_secs(1);
-/// The load's side of it.
+/// The load's system.
 const SYSTEM: System = System {
     turned: &["--prefill", "--poll", "never"],
     ..System::OWN_LANES
 };
-/// Rounds of what is measured in this process.
+/// Rounds of measurements in this process.
 const ROUNDS: u64 = 100_000;
-/// Turns that find nothing.
+/// Turns without work.
 const TURNS: usize = 2_000;
 /// Cores of the machine on which steering decides.
 const CORES: usize = 16;
 
-/// One pass's numbers: the host's and the target's time for a request, a hand-over, a decision of
-/// steering, and a turn.
+/// Numbers of one pass: the host's and the target's time per request, a hand-over between threads,
+/// a steering decision, and a turn.
 pub(super) type Sample = [u64; 5];
 
 pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
@@ -43,7 +43,7 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
     let (host_before, target_before) =
         (ended_children_user_seconds()?, user_seconds(target.pid())?);
     let report = load(&target, &SYSTEM, vec![app], LOADED)?;
-    // Those of the warm-up included.
+    // Including those of the warm-up.
     let requests = rounded(report.apps[0].iops * (WARM_UP + LOADED).as_secs_f64());
     ensure!(
         requests > 1_000,
@@ -62,10 +62,11 @@ fn nanos(seconds: f64) -> u64 {
     rounded(seconds * 1e9)
 }
 
-/// Returns the costs by all passes.
+/// Returns the costs from all passes.
 pub(super) fn costs(samples: &[Sample]) -> StackCosts {
     let [host_ns, target_request_ns, hand_over_ns, steer_ns, turn_ns] = typical_of_each(samples);
-    // The application, the way out and the way back have a third of the host's time each.
+    // The application, the submission path and the completion path each take a third of the host's
+    // time.
     let third = (host_ns / 3).max(10);
     StackCosts {
         app_request_ns: third,
@@ -78,7 +79,7 @@ pub(super) fn costs(samples: &[Sample]) -> StackCosts {
     }
 }
 
-/// Into a queue between threads and out of it.
+/// Measures a pass through a queue between threads.
 fn hand_over() -> u64 {
     let (into, out) = mpsc::channel();
     let start = Instant::now();
@@ -89,7 +90,7 @@ fn hand_over() -> u64 {
     nanos_since(start) / ROUNDS
 }
 
-/// A decision of request steering on an overloaded core.
+/// Measures a request-steering decision on an overloaded core.
 fn steer() -> u64 {
     let rules = Knobs::switchyard().request_steering;
     let mut steering = RequestSteering::new(rules, CORES, 1);
@@ -105,7 +106,7 @@ fn steer() -> u64 {
     nanos_since(start) / ROUNDS
 }
 
-/// A turn of a loop looks at the clock, and at a socket that brought something lately.
+/// Measures a turn of a loop: it reads the clock, and polls a recently active socket.
 fn turn() -> Result<u64> {
     let (mut socket, _other) = connected()?;
     socket.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! Costs of threads: to switch, to wake, to be interrupted.
+//! Costs of threads: context switches, wake-ups and interrupts.
 
 use super::bulk::Bulk;
 use super::typical::{median, nanos_since, quantile, typical_of_each};
@@ -15,47 +15,48 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Rounds of everything that takes microseconds.
+/// Rounds of every measurement that takes microseconds.
 const ROUNDS: usize = 2_000;
-/// Wake-ups of another core; each is preceded by a pause.
+/// Wake-ups of another core, each after a pause.
 const WAKE_UPS: usize = 300;
-/// Time that a core is left alone before it is woken.
+/// Idle time of a core before it is woken.
 const PAUSE: Duration = Duration::from_micros(700);
-/// Time that a thread has run when it wakes another one of its own core.
+/// Time that a thread has run when it wakes another thread on the same core.
 const RAN: Duration = Duration::from_micros(10);
-/// Time that a core is watched.
+/// Time for which a core is observed.
 const WATCH: Duration = Duration::from_millis(300);
-/// A gap in a thread that never pauses: shorter ones are its own loop, or the clock's.
+/// Shortest gap that counts in a thread that never pauses: shorter ones come from its loop or the
+/// clock.
 const GAP_NS: u64 = 2_000;
-/// A gap of this length where two threads share a core is the other one's slice.
+/// Shortest gap that counts as the other thread's time slice if two threads share a core.
 const SLICE_NS_MIN: u64 = 300_000;
-/// The longest gap of each kind of noise. What takes a core for longer is so rare that a
-/// measurement of seconds says nothing about it.
+/// Longest gap of each kind of noise. Longer interruptions are too rare for a measurement of
+/// seconds.
 const NOISE_NS: [u64; 6] = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
-/// Period of the timer that interrupts the watched thread.
+/// Period of the timer that interrupts the observed thread.
 const TIMER_NS: i64 = 50_000;
-/// Time that a thread runs with it, and without it, and how often in turns: so short that the
-/// processor is as fast in one as in the other, mostly.
+/// Time that a thread runs with and without the timer, and number of alternations: so short that
+/// the processor's speed is mostly the same in both.
 const TIMER_WATCH: Duration = Duration::from_millis(5);
 const TIMER_PAIRS: usize = 31;
 
-/// Measurements of each pass.
+/// Measurements of all passes.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// A pipe's calls; a round trip on one core; a call that wakes a core that sleeps, and how long
-    /// that takes, the median and the 99th percentile; the same call and median where it is busy; a
-    /// slice; how long a thread runs on that wakes one of its own core; and the round trip beside
-    /// bulk.
+    /// Per pass: a pipe's calls; a round trip on one core; a call that wakes a sleeping core, and
+    /// the wake-up latency (median and 99th percentile); the same call and median on a busy core; a
+    /// time slice; the time for which a thread continues after it woke another thread on its core;
+    /// and the round trip after bulk copying.
     numbers: Vec<[u64; 10]>,
-    /// Shares of a thread's time that a timer took, less than none where others took more.
+    /// Shares of a thread's time taken by a timer; negative if other disturbances took more.
     timers: Vec<f64>,
-    /// The gaps of all passes, and how long they were looked for.
+    /// The gaps of all passes, and the observed time.
     gaps: Vec<u64>,
     watched_ns: u64,
 }
 
 impl Samples {
-    /// Measures everything once more.
+    /// Runs one pass of all measurements.
     pub(super) fn measure(&mut self, cores: [CoreId; 2]) -> Result<()> {
         let [first, second] = cores;
         let [idle_call, idle_p50, idle_p99] = wake_ups(first, second, false)?;
@@ -80,7 +81,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Returns the costs by all passes.
+    /// Returns the costs from all passes.
     pub(super) fn costs(&self) -> CoreCosts {
         let [
             call,
@@ -94,12 +95,12 @@ impl Samples {
             runs_on_ns,
             cold_round_trip,
         ] = typical_of_each(&self.numbers);
-        // A way is a write, a switch, and the end of a read: a thread that waits for another and
-        // one that wakes it make calls as well.
+        // One direction is a write, a switch, and the end of a read: threads that wait and wake
+        // each other also make calls.
         let context_switch_ns = (round_trip / 2).max(100);
         CoreCosts {
             context_switch_ns,
-            // Of the two switches of a trip the first comes after bulk.
+            // Of the two switches of a round trip, the first follows bulk copying.
             switch_cold_ns: cold_round_trip.saturating_sub(round_trip),
             wake_call_ns: idle_call.saturating_sub(call / 2).max(100),
             wake_busy_call_ns: busy_call.saturating_sub(call / 2).max(100),
@@ -114,7 +115,7 @@ impl Samples {
     }
 }
 
-/// Runs `work` in a thread of its own on `core`.
+/// Runs `work` in a separate thread on `core`.
 pub(super) fn on<T: Send + 'static>(
     core: CoreId,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -129,7 +130,7 @@ pub(super) fn joined<T>(thread: thread::JoinHandle<Result<T>>) -> Result<T> {
     thread.join().expect("a measurement does not panic")
 }
 
-/// Keeps the core for so long.
+/// Spins for `span`.
 fn spin(span: Duration) {
     let start = Instant::now();
     while start.elapsed() < span {
@@ -147,7 +148,7 @@ fn get(pipe: &OwnedFd) -> Result<bool> {
     Ok(read(pipe, &mut byte).context("cannot read from a pipe")? == 1)
 }
 
-/// A write to a pipe and the read of it, without a wait.
+/// Measures a write to a pipe and the read from it, without a wait.
 fn pipe_call(core: CoreId) -> Result<u64> {
     joined(on(core, || {
         let (output, input) = pipe()?;
@@ -162,7 +163,7 @@ fn pipe_call(core: CoreId) -> Result<u64> {
     }))
 }
 
-/// Two threads on one core wake each other in turn; if it is `cold`, each of them moves bulk
+/// Measures two threads on one core that wake each other in turn; if `cold`, each copies bulk data
 /// before.
 fn same_core_round_trip(core: CoreId, cold: bool) -> Result<u64> {
     let (there, to) = pipe()?;
@@ -190,9 +191,9 @@ fn same_core_round_trip(core: CoreId, cold: bool) -> Result<u64> {
     Ok(median(&mut times))
 }
 
-/// A thread on `waker` wakes one on `sleeper`, again and again; meanwhile that core sleeps, or is
-/// busy with a thread that yields to all others. The waker's own time, and how long it takes to
-/// wake up: the median and the 99th percentile.
+/// Measures repeated wake-ups of a thread on `sleeper` by one on `waker`. With `busy`, a thread
+/// that yields to all other threads keeps the sleeper's core awake. Returns the waker's own time,
+/// and the median and 99th percentile of the wake-up latency.
 fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<[u64; 3]> {
     static STOP: AtomicBool = AtomicBool::new(false);
     STOP.store(false, Ordering::Relaxed);
@@ -219,7 +220,7 @@ fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<[u64; 3]> {
     let woke = on(waker, move || {
         let mut times = Vec::with_capacity(WAKE_UPS);
         for _ in 0..WAKE_UPS {
-            // Spinning, so that it is not the waker's core that has to wake up first.
+            // Spins, so that the waker's own core does not have to wake up first.
             spin(PAUSE);
             let start = nanos_since(epoch);
             put(&input)?;
@@ -246,7 +247,7 @@ fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<[u64; 3]> {
     ])
 }
 
-/// The gaps in a thread that reads the clock all the time.
+/// Returns the gaps in a thread that reads the clock continuously.
 fn gaps(watch: Duration) -> Vec<u64> {
     let start = Instant::now();
     let (mut last, mut gaps) = (0, Vec::new());
@@ -262,9 +263,9 @@ fn gaps(watch: Duration) -> Vec<u64> {
     }
 }
 
-/// Interruptions of a core, by length: of the gaps up to each of [`NOISE_NS`] the number and the
-/// mean. The ticks of a kernel take tens of microseconds on a virtual machine, and so does the
-/// hypervisor, but not as often.
+/// Interruptions of a core, by length: the number and mean of the gaps up to each of [`NOISE_NS`].
+/// Kernel ticks take tens of microseconds on a virtual machine. Those of the hypervisor are
+/// similar, but rarer.
 fn noises(gaps: &[u64], watched_ns: u64) -> Vec<Noise> {
     let longer = std::iter::once(0).chain(NOISE_NS);
     let kinds = longer.zip(NOISE_NS).map(|(longer, up_to)| {
@@ -279,7 +280,8 @@ fn noises(gaps: &[u64], watched_ns: u64) -> Vec<Noise> {
     kinds.map(noise).collect()
 }
 
-/// Measures the time for which a fair thread keeps a core that another one wants.
+/// Measures the time for which a thread of the default scheduling class keeps a core that another
+/// thread wants.
 fn slice(core: CoreId) -> Result<u64> {
     let other = on(core, || Ok(gaps(WATCH)));
     let own = on(core, || Ok(gaps(WATCH)));
@@ -289,9 +291,8 @@ fn slice(core: CoreId) -> Result<u64> {
     Ok(median(&mut all))
 }
 
-/// Measures the time for which a thread that runs all the time keeps its core when it wakes a
-/// sleeper:
-/// until that one runs.
+/// Measures the time for which a thread that runs continuously keeps its core after it wakes a
+/// sleeping thread there, until that thread runs.
 fn runs_on(core: CoreId) -> Result<u64> {
     let epoch = Instant::now();
     let woken_at = Arc::new(AtomicU64::new(0));
@@ -327,7 +328,7 @@ fn runs_on(core: CoreId) -> Result<u64> {
     Ok(median(&mut times))
 }
 
-/// Measures the shares of its time that a thread which always runs loses to a timer.
+/// Measures the shares of its time that a continuously running thread loses to a timer.
 fn timer(core: CoreId) -> Result<Vec<f64>> {
     joined(on(core, || {
         let spins = |watch: Duration| {
@@ -358,7 +359,7 @@ fn timer(core: CoreId) -> Result<Vec<f64>> {
     }))
 }
 
-/// Returns the time that an interruption takes from the running thread.
+/// Returns the time that an interrupt takes from the running thread.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,16 +1,17 @@
-//! Averages of several measurements of one time.
+//! Averages of repeated measurements of a time.
 
 use std::time::Instant;
 
-/// Of several times that were measured together, again and again, what each comes to: by the mean
-/// rate of the middle half of its measurements, since what is done in a second is a sum of rates.
+/// Averages each of several times that were measured together repeatedly: the inverse of the mean
+/// rate of the middle half of its measurements, because the work done in a second is a sum of
+/// rates.
 pub(super) fn typical_of_each<const N: usize>(samples: &[[u64; N]]) -> [u64; N] {
     std::array::from_fn(|place| {
         let mut numbers: Vec<_> = samples.iter().map(|sample| sample[place]).collect();
         numbers.sort_unstable();
         let middle = &numbers[numbers.len() / 4..numbers.len() - numbers.len() / 4];
         let rates = middle.iter().map(|&number| 1.0 / number.max(1) as f64);
-        // Of no measurements that is no number, and rounded to none.
+        // Without measurements the quotient is not a number, which rounds to zero.
         rounded(middle.len() as f64 / rates.sum::<f64>())
     })
 }
@@ -29,7 +30,7 @@ pub(super) fn nanos_since(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Of these numbers the one that `permille` of them do not exceed; none is zero.
+/// Returns the `permille` quantile of these numbers; 0 if there are none.
 pub(super) fn quantile(numbers: &mut [u64], permille: usize) -> u64 {
     numbers.sort_unstable();
     let place = numbers.len().saturating_sub(1) * permille / 1_000;
@@ -53,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_middle_half_of_the_passes_counts() {
-        // 30 and 60 in turns are two rates, and their mean is that of 40.
+        // Alternating 30 and 60 are two rates, whose mean is the rate of 40.
         let passes = [[1, 60], [30, 9], [60, 900], [30, 30], [200, 60], [60, 30]];
         assert_eq!(typical_of_each(&passes), [40, 40]);
         assert_eq!(typical_of_each(&[[7]]), [7]);

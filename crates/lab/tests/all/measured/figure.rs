@@ -1,14 +1,14 @@
-//! `lab figure` and `lab goals`: short runs of the smallest ones. Whether a
-//! claim holds depends on the machine; that it is judged by what was measured does not.
+//! `lab figure` and `lab goals`: short runs of the smallest figures. Whether a claim holds depends
+//! on the machine; that it is judged by the measurements does not.
 
 use crate::common::{Folder, json, run, run_until, stderr};
 use serde_json::Value;
 
-/// Words of the errors of a busy machine that got nothing done.
+/// Error messages of a busy machine that completed nothing.
 const TOO_SHORT: [&str; 3] = ["measure for longer", "was measured", "was 0, and nothing"];
 
-/// Measured, whatever came out: both exit codes belong to a report. For as long as `is_enough` asks
-/// for.
+/// Runs a measurement for as long as `is_enough` requires. Both exit codes of a report are
+/// accepted.
 #[track_caller]
 fn measured(args: &[&str], is_enough: impl Fn(&Value) -> bool) -> (Value, Option<i32>) {
     let output = run_until(
@@ -26,7 +26,7 @@ fn measured(args: &[&str], is_enough: impl Fn(&Value) -> bool) -> (Value, Option
     (json(&output), code)
 }
 
-/// Returns true if this of each value of the first figure's points is more than 0.
+/// Returns true if the field `which` of each value of the first figure's points is positive.
 fn has_values(reports: &Value, which: &str) -> bool {
     let mut points = reports[0]["points"].as_array().unwrap().iter();
     points.all(|point| {
@@ -114,7 +114,7 @@ fn processes_niceness_and_flash_can_be_measured() {
             .flat_map(|of| of["claims"].as_array().unwrap()),
         code,
     );
-    // Nobody reads from flash in less time than flash takes.
+    // No read from flash is faster than the flash.
     for point in figures[1]["points"].as_array().unwrap() {
         let mut values = point["values"].as_array().unwrap().iter();
         let average = values.find(|value| value["metric"] == "l_avg_us").unwrap();
@@ -137,14 +137,14 @@ fn both_ends_count_what_they_send() {
             let value = values.find(|value| value["metric"] == metric).unwrap();
             value["median"].as_f64().unwrap()
         };
-        // A read is a capsule of 72 bytes, and one without batching travels alone.
+        // A read is a capsule of 72 bytes, sent alone without batching.
         let bytes = number("host_send_bytes");
         assert!(bytes >= 72.0, "{point}");
         if point["series"] == "nvme-tcp" {
             assert_eq!(bytes, 72.0, "{point}");
             assert_eq!(number("host_single_sends_percent"), 100.0, "{point}");
         }
-        // Nearly all answers have a block; few have nothing, such as that of Connect.
+        // Nearly all responses carry a block; a few, such as that of Connect, carry no data.
         assert!(number("target_send_bytes") > 2048.0, "{point}");
     }
 }
@@ -186,7 +186,7 @@ fn every_stack_answers_one_request_at_a_time() {
         }
         let of_it = points.iter().filter(|point| point["series"] == series);
         let of_it: Vec<_> = of_it.collect();
-        // iscsi-perf only reads, and knows no percentiles.
+        // iscsi-perf only reads, and reports no percentiles.
         let (places, values) = if series == "iscsi" { (1, 1) } else { (2, 2) };
         assert_eq!(of_it.len(), places, "{series}");
         for point in of_it {
@@ -209,7 +209,7 @@ fn goals_are_judged_by_what_was_measured() {
     let names: Vec<_> = goals.iter().map(|goal| &goal["name"]).collect();
     assert_eq!(names, ["split-linux-p99", "t-alone-depth-1", "passing-16"]);
     check_verdicts(goals.iter(), code);
-    // Nobody passes a request for nothing.
+    // No request passes at zero cost.
     assert!(
         goals[2]["number"]["min"].as_f64() > Some(0.0),
         "{}",

@@ -1,8 +1,9 @@
-//! `lab hostile`, in small: nothing is said about times.
+//! `lab hostile` with small loads: no times are judged.
 
 use crate::common::{Serving, code, json, run, run_until};
 
-/// Far more than a target of 64 MiB has under these loads, and less than one that only grows.
+/// Far more than the memory of a target of 64 MiB under these loads, and less than that of one with
+/// a leak.
 const MEMORY_MAX: u64 = 1 << 30;
 
 #[test]
@@ -12,7 +13,7 @@ fn a_neighbour_of_hostile_hosts_loses_no_command() {
             output.status.code() != Some(0) || {
                 let report = json(output);
                 let mut loads = report["loads"].as_array().unwrap().iter();
-                // A busy machine did not get to each of them so soon.
+                // A busy machine may not have reached each of them yet.
                 loads.all(|load| load["commands"] != 0 && load["done"] != 0)
             }
         },

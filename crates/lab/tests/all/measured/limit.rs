@@ -1,4 +1,4 @@
-//! `lab limit`: no number is compared with another that depends on the machine's speed.
+//! `lab limit`: no assertion depends on the machine's speed.
 
 use crate::common::{alone, json, run, run_until, stderr};
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn limit(args: &[&str]) -> std::process::Output {
     let last = (cores - 1).to_string();
     let cores = ["--target-core", "0", "--load-core", &last];
     let output = run_until(
-        // A busy machine got nothing done, and has more time.
+        // A busy machine completed nothing, and gets more time.
         |output| !stderr(output).contains("was the measured time too short?"),
         |seconds| {
             let seconds = seconds.to_string();
@@ -17,7 +17,7 @@ fn limit(args: &[&str]) -> std::process::Output {
             run(&[&["limit"], args, &short[..], &cores[..]].concat())
         },
     );
-    // How fast it is decides between the two; both are reports.
+    // The machine's speed decides between the two; both are reports.
     let is_report = matches!(output.status.code(), Some(0 | 1));
     assert!(is_report, "{}", stderr(&output));
     output
@@ -52,7 +52,8 @@ fn limit_reports_every_case_as_a_fraction() {
         let fraction = |name: &str| number(&case["fraction"][name]);
         let spread = ["min", "median", "max"].map(fraction);
         assert!(spread[0] > 0.0 && spread.is_sorted(), "{case}");
-        // Of a single pair, they are all the same, and follow from what is printed beside them.
+        // Of a single pair, all statistics are equal, and follow from the numbers printed next to
+        // them.
         assert!(
             (spread[1] - ours / limit).abs() < 1e-6 * spread[1],
             "{case}"
@@ -87,7 +88,7 @@ fn the_case_of_many_connections_reports_rates_and_evenness() {
 
 #[test]
 fn the_idle_case_watches_connections_that_live() {
-    // As many as take two controllers: the second one's admin queue is connection 126.
+    // Enough connections for two controllers: the second one's admin queue is connection 126.
     let idle = ["--case", "idle_1000_connections", "--idle-connections"];
     for count in ["20", "128"] {
         let output = limit(&[&idle[..], &[count]].concat());

@@ -1,4 +1,5 @@
-//! Runs of the laboratory on this machine, which take minutes: `scripts/test --all` has them.
+//! Measuring runs of the laboratory on this machine, which take minutes: run by `scripts/test
+//! --all`.
 
 mod figure;
 mod hostile;

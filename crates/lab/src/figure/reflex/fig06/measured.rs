@@ -1,10 +1,10 @@
-//! Tenants and connections that one core of a real target serves. `[ReFlex §5.5, Fig. 6(b),
-//! Fig. 6(c)]`
+//! Tenants and connections that one core of a real target serves. `[ReFlex §5.5, Fig. 6(b), Fig.
+//! 6(c)]`
 //!
-//! The target has one core and the load the other. Over the kernel's TCP both run out of it long
-//! before 5,000 connections with 100 requests a second each. So there are two lines: one with a
-//! load that grows with its connections, as the paper's, and shows where a core ends; and one that
-//! divides the same load among ever more of them, and shows what they cost themselves.
+//! The target has one core and the load another. Over the kernel's TCP both are saturated long
+//! before 5,000 connections at 100 requests per second each. There are therefore two lines: one
+//! whose load grows with its connections, as in the paper, which shows the limit of a core; and one
+//! that divides a constant load among more and more connections, which shows their own cost.
 
 use crate::figure::plan::{Axis, Panel, Plan, claims};
 use crate::figure::sample::{Metric, Statistic};
@@ -18,32 +18,32 @@ use switch::Class;
 const EACH: &str = "100/s each";
 const TOGETHER: &str = "20,000/s in all";
 
-/// Requests a second of each, and of all together.
+/// Requests per second of each connection, and of all together.
 const RATE_EACH: u64 = 100;
 const RATE_TOGETHER: u64 = 20_000;
 
 /// Connections of each host of Fig. 6(c).
 const QUEUES: u16 = 25;
 
-/// Requests under way at most: an open loop that is never held up while the target keeps up.
+/// Most requests in flight: an open loop that never waits while the target keeps up.
 const DEPTH: u32 = 1023;
 
 const P95: Metric = Metric::Latency(Class::Throughput, Statistic::P95);
 
-/// Few, that the others are compared with.
+/// A small number, as the reference of the larger ones.
 const FEW: u32 = 50;
 
-/// Tenants of Fig. 6(b), and connections of Fig. 6(c); the last of each are what a core of the
-/// paper's serves.
+/// Tenants of Fig. 6(b), and connections of Fig. 6(c); the last value is the paper's maximum per
+/// core.
 const TENANTS: [u32; 6] = [FEW, 100, 250, 500, 1_000, 2_500];
 const TENANTS_QUICK: [u32; 3] = [FEW, 250, 2_500];
 const CONNECTIONS: [u32; 8] = [FEW, 100, 250, 500, 750, 1_000, 2_500, 5_000];
 const CONNECTIONS_QUICK: [u32; 3] = [FEW, 250, 5_000];
 
-/// Beyond so many, lines of [`EACH`] do not go: both cores are busy.
+/// Largest value of lines of [`EACH`]: beyond it both cores are saturated.
 const EACH_MOST: u32 = 2_500;
 
-/// As many of 100 requests a second as each core is known to serve with room to spare.
+/// Number of connections at 100 requests per second each that a core serves with room to spare.
 const SERVED: u32 = 250;
 
 /// Fig. 6(b): tenants.
@@ -90,7 +90,7 @@ fn plan(label: &'static str, ticks: &[u32], storage: Storage, queues: u16) -> Pl
     plan
 }
 
-/// So many connections in all, `queues` of each host, with so many requests a second in all.
+/// `connections` connections in all, `queues` of each host, with `rate` requests per second in all.
 fn scenario(connections: u32, rate: u64, storage: Storage, queues: u16) -> Scenario {
     let app = Workload {
         class: Class::Throughput,

@@ -1,4 +1,4 @@
-//! Fig. 6: how far threads, tenants and connections go, measured and simulated.
+//! Fig. 6: scaling with threads, tenants and connections, measured and simulated.
 
 pub(in crate::figure) mod measured;
 pub(in crate::figure) mod simulated;

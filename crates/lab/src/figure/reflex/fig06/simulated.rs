@@ -1,9 +1,9 @@
 //! Scaling with threads, tenants and connections, on the emulated device A at full scale in virtual
 //! time. `[ReFlex §5.5, Fig. 6]`
 //!
-//! The registry, the schedulers and the device are the production's; what a thread's work costs is
-//! either what the paper's dataplane costs, with a TCP of its own, or what the costs model charges
-//! for this stack over the kernel's TCP.
+//! The registry, the schedulers and the device are production code. The cost of a thread's work is
+//! either that of the paper's dataplane with its own TCP, or that of the costs model for this stack
+//! over the kernel's TCP.
 
 use crate::figure::Figure;
 use crate::figure::claim::Bound;
@@ -16,7 +16,7 @@ use sim::model::Costs;
 use sim::model::figures::Series;
 use sim::tenants::{Calibrated, Processor, Report, Setup, TenantReport, calibrate, fig6, run};
 
-/// The device's seed: the same in every repetition, as a device is calibrated once.
+/// The device's seed: the same in every repetition, because a device is calibrated once.
 const DEVICE_SEED: u64 = 1;
 
 /// Lines of Fig. 6(a).
@@ -25,24 +25,24 @@ const BEST_EFFORT: &str = "best effort";
 const RATE: &str = "all";
 const PROMISED: &str = "promised";
 
-/// Threads of Fig. 6(b), and what their lines are called.
+/// Threads of Fig. 6(b), and the names of their lines.
 const THREADS: [(u32, &str, &str); 3] = [
     (1, "1 thread", "1 thread, kernel TCP"),
     (2, "2 threads", "2 threads, kernel TCP"),
     (4, "4 threads", "4 threads, kernel TCP"),
 ];
 
-/// Rates of each connection of Fig. 6(c), and what their lines are called.
+/// Rates of each connection of Fig. 6(c), and the names of their lines.
 const RATES: [(u64, &str, &str); 2] = [
     (100, "100/s each", "100/s each, kernel TCP"),
     (1_000, "1000/s each", "1000/s each, kernel TCP"),
 ];
 
-/// Lines end where reads are later than this: the thread does not keep up, and from there on a
-/// latency only says how long it was measured.
+/// Lines end at this read latency: the thread does not keep up, and from there on the latency only
+/// reflects the length of the measurement.
 const LATE: Nanos = Nanos::from_millis(20);
 
-/// Measured in short; near the limit of the device waits take long to settle.
+/// Measured time of a quick run; near the device's limit, queues take long to settle.
 const QUICK: Nanos = Nanos::from_millis(100);
 const QUICK_LATE: Nanos = Nanos::from_millis(600);
 
@@ -216,7 +216,7 @@ fn connections(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     lines.finish()
 }
 
-/// Returns the costs of work, and true for those of the kernel's TCP.
+/// Returns the processing costs, with true for those of the kernel's TCP.
 const fn processors(costs: &Costs) -> [(Processor, bool); 2] {
     [
         (Processor::of_the_paper(), false),
@@ -224,7 +224,7 @@ const fn processors(costs: &Costs) -> [(Processor, bool); 2] {
     ]
 }
 
-/// A line over so many of something, as far as its threads keep up, and one point beyond.
+/// A line over a count, up to the last point at which the threads keep up, and one point beyond.
 fn scale(
     lines: &mut Lines,
     name: &'static str,
