@@ -12,13 +12,13 @@ use wire::nvme::{Command, Completion, DISCOVERY_NQN, Status};
 use wire::tcp::PduHeader;
 use wire::tcp::c2h_data::C2hProgress;
 
-/// Longer than any answer of a target that works takes.
+/// Longer than any response of a working target takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A TCP connection, without ICReq. Its reads and writes fail after [`PATIENCE`].
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn dial(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_nodelay(true)?;
@@ -32,15 +32,15 @@ pub fn dial(address: SocketAddr) -> Result<TcpStream> {
 pub struct Client {
     /// The socket.
     pub stream: TcpStream,
-    /// Format, identifiers, and bytes that arrived.
+    /// Format, identifiers, and received bytes.
     pub session: Session,
-    /// Time at which the kernel took the last packet that was read, once the connection
-    /// [reports](Client::report_arrivals) it.
+    /// Time at which the kernel received the last packet that was read, if
+    /// [`Client::report_arrivals`] is on.
     pub arrived: Option<SystemTime>,
     buffer: Vec<u8>,
 }
 
-/// HOSTID of a host: a hash of its name, and never zero.
+/// HOSTID of a host: a hash of its NQN, and never zero.
 fn host_id(name: &str) -> [u8; 16] {
     let mut id = [1_u8; 16];
     for (index, byte) in name.bytes().enumerate() {
@@ -52,10 +52,10 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 impl Client {
-    /// An initialized connection.
+    /// Connects and initialises a connection.
     ///
     /// # Errors
-    /// The target does not answer, or not with ICResp.
+    /// The target does not answer with ICResp.
     pub fn open(address: SocketAddr, dialect: Dialect) -> Result<Self> {
         let mut client = Self {
             stream: dial(address)?,
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// The admin queue of a new discovery controller, with this number of entries.
+    /// Connects the admin queue of a new discovery controller, with this number of entries.
     ///
     /// # Errors
     /// The target refuses it, or does not answer.
@@ -81,7 +81,8 @@ impl Client {
         Ok(client)
     }
 
-    /// The admin queue of a new controller of `subsystem`, enabled, and its identifier.
+    /// Connects the admin queue of a new controller of `subsystem`, and enables the controller.
+    /// Returns the queue and the controller's identifier.
     ///
     /// # Errors
     /// The target refuses it, or does not answer.
@@ -94,8 +95,8 @@ impl Client {
         Ok((client, u16::try_from(id).expect("16 bits")))
     }
 
-    /// Connects to a controller's queue with this number of entries and this priority class, by their
-    /// identifiers.
+    /// Connects a queue of an existing controller, by their identifiers, with this number of
+    /// entries and this priority class.
     ///
     /// # Errors
     /// The target refuses it, or does not answer.
@@ -121,11 +122,10 @@ impl Client {
         self.execute(connect.encode(0), &data.to_bytes())
     }
 
-    /// Has the kernel report when bytes arrived at the socket, however long the thread waits for a
-    /// processor.
+    /// Enables receive time stamps of the kernel, which do not depend on when the thread runs.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn report_arrivals(&self) -> Result<()> {
         Ok(setsockopt(
             &self.stream,
@@ -134,7 +134,7 @@ impl Client {
         )?)
     }
 
-    /// Reads bytes that arrived. Returns their number.
+    /// Reads the available bytes. Returns their number.
     fn read(&mut self) -> Result<usize> {
         let mut controls = nix::cmsg_space!(nix::sys::time::TimeSpec);
         let mut buffers = [IoSliceMut::new(&mut self.buffer)];
@@ -149,10 +149,10 @@ impl Client {
         Ok(message.bytes)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
@@ -160,7 +160,7 @@ impl Client {
     /// Sends a command with data in its capsule, and returns its completion.
     ///
     /// # Errors
-    /// The target does not answer, or answers another command.
+    /// The target does not answer, or completes a different command.
     pub fn execute(&mut self, command: Command, data: &[u8]) -> Result<Completion> {
         let (bytes, cid) = self.session.command(command, data);
         self.send(&bytes)?;
@@ -169,7 +169,7 @@ impl Client {
         Ok(completion)
     }
 
-    /// The same of a command that succeeds.
+    /// Executes a command that must succeed.
     ///
     /// # Errors
     /// As [`execute`](Self::execute), or the command fails.
@@ -179,11 +179,11 @@ impl Client {
         Ok(completion)
     }
 
-    /// The next answer, with the data that came before it.
+    /// Returns the next completion, with the data that preceded it.
     ///
     /// # Errors
-    /// The target sends something else, or nothing, or closes the connection; or parts of the data are of
-    /// another command or offset.
+    /// The target sends a different PDU, or nothing, or closes the connection; or parts of the data
+    /// belong to a different command or offset.
     pub fn answer(&mut self) -> Result<(Completion, Vec<u8>)> {
         let mut of = None;
         let mut all = Vec::new();
@@ -207,19 +207,19 @@ impl Client {
         }
     }
 
-    /// The next PDU.
+    /// Returns the next PDU.
     ///
     /// # Errors
-    /// The target sends nothing that is a PDU, or closes the connection.
+    /// The target sends no valid PDU, or closes the connection.
     pub fn receive(&mut self) -> Result<Pdu> {
         let pdu = self.next_pdu()?;
         pdu.context("the target closed the connection")
     }
 
-    /// The next PDU; `None` once the target closed the connection.
+    /// Returns the next PDU; `None` if the target closed the connection.
     ///
     /// # Errors
-    /// The target sends nothing, or no PDU, or a wrong data digest.
+    /// The target sends nothing, an invalid PDU, or a wrong data digest.
     pub fn next_pdu(&mut self) -> Result<Option<Pdu>> {
         loop {
             if let Some(pdu) = self.session.next_pdu()? {

@@ -1,4 +1,4 @@
-//! Wrong values in the fields of PDUs, and what the other end does about them. `[NVMe-TCP 1.0 §3.6]`
+//! Invalid field values of PDUs, and the receiver's required reaction. `[NVMe-TCP 1.0 §3.6]`
 
 use wire::nvme::Status;
 use wire::tcp::FatalErrorStatus as Fes;
@@ -17,40 +17,40 @@ pub const LIMIT: Fes = Fes::DATA_TRANSFER_LIMIT_EXCEEDED;
 /// "Unsupported Parameter".
 pub const PARAMETER: Fes = Fes::UNSUPPORTED_PARAMETER;
 
-/// What the receiver of a value does.
+/// Reaction of the receiver to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// It terminates the connection, with this status and information.
+    /// Terminates the connection, with this Fatal Error Status and Information.
     Tells(Fes, u32),
-    /// It closes the connection.
+    /// Closes the connection.
     Closes,
-    /// It answers the command with this status.
+    /// Completes the command with this status.
     Answers(Status),
-    /// It goes on as if the value were right.
+    /// Ignores the value.
     Ignores,
 }
 
 use Reaction::{Ignores, Tells};
 
-/// An offset in a PDU, and the bytes that stand there.
+/// An offset in a PDU, and the replacement bytes.
 pub type Edit = (usize, Vec<u8>);
 
-/// A PDU with a wrong value.
+/// A PDU with an invalid value.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Its name, for messages.
     pub what: String,
-    /// The PDU that is changed.
+    /// Type of the changed PDU.
     pub pdu: PduType,
     /// The changes.
     pub edits: Vec<Edit>,
     /// The connection has digests.
     pub digests: bool,
-    /// The header digest fits the changed header.
+    /// The header digest is recomputed after the change.
     pub reseal: bool,
-    /// Bytes that are sent before the PDU.
+    /// Bytes sent before the PDU.
     pub before: Vec<u8>,
-    /// What the receiver does.
+    /// Reaction of the receiver.
     pub reaction: Reaction,
 }
 
@@ -78,39 +78,39 @@ impl Case {
     }
 }
 
-/// Changes bytes.
+/// Applies the edits to `bytes`.
 pub fn apply(bytes: &mut [u8], edits: &[Edit]) {
     for (at, edit) in edits {
         bytes[*at..at + edit.len()].copy_from_slice(edit);
     }
 }
 
-/// Makes the digest behind a header fit.
+/// Recomputes the digest after a header.
 pub fn reseal(pdu: &mut [u8], header: usize) {
     let digest = digest::digest_bytes(&pdu[..header]);
     pdu[header..header + 4].copy_from_slice(&digest);
 }
 
-/// A byte.
+/// An edit of a byte.
 #[must_use]
 pub fn byte(at: usize, value: u8) -> Edit {
     (at, vec![value])
 }
 
-/// 16 bits.
+/// An edit of 16 bits.
 #[must_use]
 pub fn half(at: usize, value: u16) -> Edit {
     (at, value.to_le_bytes().to_vec())
 }
 
-/// 32 bits.
+/// An edit of 32 bits.
 #[must_use]
 pub fn word(at: usize, value: u32) -> Edit {
     (at, value.to_le_bytes().to_vec())
 }
 
-/// The common header of a PDU with these flags, bytes of header and bytes in all; PLEN has these wrong
-/// values. `by_type` says what happens where it has another type; `None` leaves that out.
+/// Cases of the common header of a PDU with these flags, header length and total length; PLEN takes
+/// the given wrong values. `by_type` is the reaction to a different type; `None` omits that case.
 /// `[NVMe-TCP 1.0 §3.6.1]`
 pub fn common_header(
     pdu: PduType,
@@ -141,8 +141,8 @@ pub fn common_header(
     cases
 }
 
-/// The digests of a PDU that has a header digest, and a data digest if its flags say so.
-/// `[NVMe-TCP 1.0 §3.3.1.1]`
+/// Cases of the digests of a PDU with a header digest, and with a data digest if its flags include
+/// one. `[NVMe-TCP 1.0 §3.3.1.1]`
 #[must_use]
 pub fn digests(pdu: PduType, flags: u8, hlen: usize) -> Vec<Case> {
     let case = |what, edit, reseal, reaction| Case {
@@ -165,14 +165,15 @@ pub fn digests(pdu: PduType, flags: u8, hlen: usize) -> Vec<Case> {
     cases
 }
 
-/// The fields that a data PDU of either direction has: `length` bytes, all that the command or the R2T
-/// leaves. `[NVMe-TCP 1.0 §3.6.2.8, §3.6.2.9]`
+/// Cases of the fields that data PDUs of both directions have. `length` is the number of data
+/// bytes, all that remain of the command or R2T. `[NVMe-TCP 1.0 §3.6.2.8, §3.6.2.9]`
 #[must_use]
 pub fn data_pdu(pdu: PduType, flags: u8, length: u32) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut case = |what, edits, reaction| cases.push(Case::new(pdu, what, edits, reaction));
     case("DDGSTF", vec![byte(1, flags | 0x02)], Tells(FIELD, 1));
-    // Less than the header, no multiple of the alignment, more padding than any alignment makes.
+    // Less than the header, not a multiple of the alignment, more padding than any alignment
+    // causes.
     for offset in [0, 8, 23, 25, 26, 152, 255] {
         case("PDO", vec![byte(3, offset)], Tells(FIELD, 3));
     }

@@ -1,4 +1,4 @@
-//! Small things that many tests need.
+//! Small helpers of many tests.
 
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Bytes that look random and are the same for the same seed.
+/// Pseudo-random bytes, determined by the seed.
 #[must_use]
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
@@ -14,7 +14,7 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tries until it holds.
+/// Retries until the condition holds.
 ///
 /// # Panics
 /// After a minute.
@@ -28,17 +28,17 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         }
         assert!(waited < Duration::from_secs(60), "never happened: {what}");
         std::thread::sleep(Duration::from_millis(10));
-        // A test that stands still for a while, with all that it started, has not waited.
+        // Time for which the whole test was suspended does not count as waiting.
         waited += began.elapsed().min(Duration::from_secs(1));
     }
 }
 
-/// Where a target listens that is started again at the same port: a loopback address that nothing
-/// else uses. Otherwise another test's listener, or an attempt to connect to the killed target,
-/// which comes from 127.0.0.1 and the same range of ports, may have taken the port meanwhile.
+/// Address of a target that is restarted on the same port: a loopback address that no other test
+/// uses. On a shared address the port could be taken meanwhile, by another test's listener, or by a
+/// connection attempt to the killed target, which comes from 127.0.0.1 and the same range of ports.
 ///
-/// An abstract socket of the address's name, which this process keeps, tells other processes of tests
-/// that the address is taken.
+/// This process keeps an abstract socket with the address as its name, which marks the address as
+/// taken for other test processes.
 ///
 /// # Panics
 /// If all addresses are taken.

@@ -1,4 +1,4 @@
-//! Any command of an I/O queue, for what has no table of commands.
+//! Parsed commands of an I/O queue, for users without a command table.
 
 use wire::nvme::io::DatasetRange;
 use wire::nvme::{Command, DatasetManagement, ExtentsCommand, IoOpcode, LbaCommand, Status};
@@ -12,29 +12,29 @@ pub enum IoCommand {
     Write(LbaCommand),
     /// Compare.
     Compare(LbaCommand),
-    /// Verify: read, but move nothing.
+    /// Verify: reads without a data transfer.
     Verify(LbaCommand),
     /// Write Zeroes.
     WriteZeroes(LbaCommand),
-    /// Flush what was acknowledged before to the medium.
+    /// Flush: makes acknowledged writes durable.
     Flush {
         /// NSID; may be the broadcast value.
         nsid: u32,
     },
     /// Dataset Management.
     DatasetManagement(DatasetManagement),
-    /// Read Extents, an extension of ours.
+    /// Read Extents, a vendor-specific extension.
     ReadExtents(ExtentsCommand),
-    /// Write Extents, an extension of ours.
+    /// Write Extents, a vendor-specific extension.
     WriteExtents(ExtentsCommand),
 }
 
 impl IoCommand {
-    /// Reads an I/O command other than a Fabrics command.
+    /// Parses an I/O command other than a Fabrics command.
     ///
     /// # Errors
-    /// Invalid Field for a fused command (this controller has none), Invalid Command Opcode for a
-    /// command that is not in the list.
+    /// Invalid Field for a fused command (unsupported), Invalid Command Opcode for an opcode that
+    /// is not listed here.
     pub fn parse(command: &Command) -> Result<Self, Status> {
         if command.fuse() != 0 {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -57,10 +57,10 @@ impl IoCommand {
         })
     }
 
-    /// The command. Its data pointer is for the caller to set.
+    /// Encodes the command. The caller sets its data pointer.
     ///
     /// # Panics
-    /// When a count is out of its range.
+    /// If a count is out of its range.
     #[must_use]
     pub fn encode(&self, cid: u16) -> Command {
         match self {
@@ -81,10 +81,10 @@ impl IoCommand {
     }
 }
 
-/// The ranges in the data of a Dataset Management.
+/// Parses the ranges in the data of a Dataset Management command.
 ///
 /// # Errors
-/// Data SGL Length Invalid when the data is shorter than the list.
+/// Data SGL Length Invalid if the data is shorter than the list.
 pub fn parse_ranges<'a>(
     command: &DatasetManagement,
     data: &'a [u8],

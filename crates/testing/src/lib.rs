@@ -1,8 +1,8 @@
-//! Set-up that tests, fuzzers and the laboratory share. Nothing that users install depends on it.
+//! Set-up shared by tests, fuzzers and the laboratory. No installed program depends on it.
 //!
-//! [`Client`] is a scripted host, and [`Session`] the same without a socket: they speak the wire format
-//! and check little, so that their user can break every rule. [`peer`] is a scripted
-//! controller, and [`device`] has the suite of the device contract.
+//! [`Client`] is a scripted host, and [`Session`] the same without a socket: both implement the
+//! wire format with few checks, so that a test can violate every rule. [`peer`] is a scripted
+//! controller, and [`device`] has the conformance suite of the device contract.
 
 mod client;
 pub mod device;

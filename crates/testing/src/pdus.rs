@@ -1,8 +1,8 @@
-//! The PDUs of a stream of bytes, with their data in one piece.
+//! Splits a byte stream into PDUs, with each PDU's data in one piece.
 
 use wire::tcp::{Event, Framer, FramerLimits, FramingError, PduHeader, Role};
 
-/// More data than any PDU of a session has.
+/// Limits above any PDU of a session.
 const LIMITS: FramerLimits = FramerLimits {
     capsule_data_bytes: 1 << 20,
     data_pdu_bytes: 16 << 20,
@@ -15,33 +15,33 @@ pub struct Pdu {
     pub header: PduHeader,
     /// Its data, without the digest.
     pub data: Vec<u8>,
-    /// False when the data digest does not match.
+    /// False if the data digest does not match.
     pub digest_ok: bool,
-    /// [`Found::Begins`] came before.
+    /// [`Found::Begins`] preceded this PDU.
     pub announced: bool,
 }
 
-/// The next part of a stream.
+/// The next event in a stream.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// The header of a PDU with data that has not all arrived.
+    /// The header of a PDU whose data has not fully arrived.
     Begins(PduHeader),
-    /// A whole PDU.
+    /// A complete PDU.
     Whole(Pdu),
 }
 
-/// Finds PDUs in what one end of a connection sends.
+/// Finds PDUs in the byte stream of one direction of a connection.
 #[derive(Debug)]
 pub struct Pdus {
-    /// The state of framing: digests and alignment are set here.
+    /// The framer, which also holds the digest and alignment settings.
     pub framer: Framer,
     input: Vec<u8>,
-    /// A PDU with data that has not all arrived.
+    /// A PDU whose data has not fully arrived.
     begun: Option<Pdu>,
 }
 
 impl Pdus {
-    /// Makes the stream that this end receives.
+    /// The parser of the stream that an end with this role receives.
     pub fn to(role: Role) -> Self {
         Self {
             framer: Framer::new(role, LIMITS),
@@ -50,15 +50,15 @@ impl Pdus {
         }
     }
 
-    /// More bytes of the stream.
+    /// Appends bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next PDU, or the header of one; `None` when more bytes are needed.
+    /// Returns the next PDU, or the header of one; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The other end broke the rules of framing.
+    /// The sender violated the framing rules.
     pub fn find(&mut self) -> Result<Option<Found>, FramingError> {
         let mut input = self.input.as_slice();
         let mut found = None;

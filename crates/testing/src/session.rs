@@ -11,10 +11,10 @@ use wire::tcp::{
     Role, digest,
 };
 
-/// HOSTID of such hosts, unless they choose another.
+/// Default HOSTID of scripted hosts.
 pub const HOST_ID: [u8; 16] = [7; 16];
 
-/// How a host initializes its connection.
+/// Parameters of a host's connection initialisation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dialect {
     /// Header digests in both directions.
@@ -28,10 +28,10 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// ICReq of this dialect.
+    /// Encodes the ICReq of these parameters.
     ///
     /// # Panics
-    /// If the alignment is illegal.
+    /// If the alignment is invalid.
     #[must_use]
     pub fn ic_req(self) -> [u8; IcReq::SIZE] {
         let request = IcReq {
@@ -48,17 +48,17 @@ impl Dialect {
     }
 }
 
-/// The host's end of a connection: the format that was agreed on, the target's bytes, and command
+/// The host's end of a connection: the negotiated format, the received bytes, and command
 /// identifiers.
 #[derive(Debug)]
 pub struct Session {
-    /// Format of the PDUs that the host sends: [plain](PduFormat::PLAIN) before ICResp.
+    /// Format of the PDUs that the host sends; [plain](PduFormat::PLAIN) before ICResp.
     pub format: PduFormat,
     /// Largest data of an H2CData PDU, in bytes: 4,096 before ICResp.
     pub max_h2c_data: u32,
-    /// The last identifier that [`cid`](Self::cid) returned.
+    /// The last command identifier that [`cid`](Self::cid) returned.
     pub last_cid: u16,
-    /// Bytes of the target.
+    /// Bytes from the target.
     pub inward: Pdus,
     alignment: DataAlignment,
 }
@@ -67,7 +67,7 @@ impl Session {
     /// A connection before ICResp.
     ///
     /// # Panics
-    /// If the alignment is illegal.
+    /// If the alignment is invalid.
     #[must_use]
     pub fn new(dialect: Dialect) -> Self {
         Self {
@@ -79,11 +79,11 @@ impl Session {
         }
     }
 
-    /// The next whole PDU among the bytes that were [fed](Pdus::feed) to it; `None` when more bytes are
-    /// needed. From ICResp on, the session has the format that it names.
+    /// Returns the next complete PDU of the bytes [fed](Pdus::feed) so far; `None` if more bytes
+    /// are needed. An ICResp sets the session's format.
     ///
     /// # Errors
-    /// The target broke the rules of framing.
+    /// The target violated the framing rules.
     pub fn next_pdu(&mut self) -> Result<Option<Pdu>, FramingError> {
         while let Some(found) = self.inward.find()? {
             let Found::Whole(pdu) = found else {
@@ -97,7 +97,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Takes the format of ICResp; the target pads its data to `alignment`.
+    /// Sets the format of ICResp; the target pads its data to `alignment`.
     pub fn agree(&mut self, response: &IcResp, alignment: DataAlignment) {
         let (header_digest, data_digest) = (response.header_digest, response.data_digest);
         self.inward.framer.set_digests(header_digest, data_digest);
@@ -110,13 +110,13 @@ impl Session {
         self.max_h2c_data = response.max_h2c_data;
     }
 
-    /// The next command identifier: from 1 to 2^16 - 1, then 0.
+    /// Returns the next command identifier: from 1 to 2^16 - 1, then 0.
     pub const fn cid(&mut self) -> u16 {
         self.last_cid = self.last_cid.wrapping_add(1);
         self.last_cid
     }
 
-    /// A capsule as bytes.
+    /// Encodes a capsule.
     ///
     /// # Panics
     /// If the data has 4 GiB or more.
@@ -128,7 +128,8 @@ impl Session {
         self.with_data(bytes, header, data)
     }
 
-    /// A capsule with the next identifier and its data inside, as bytes, and the identifier.
+    /// Encodes a capsule with the next command identifier and in-capsule data; returns it with the
+    /// identifier.
     ///
     /// # Panics
     /// As [`capsule`](Self::capsule).
@@ -142,7 +143,7 @@ impl Session {
         (self.capsule(&command, data), cid)
     }
 
-    /// An H2CData PDU as bytes.
+    /// Encodes an H2CData PDU.
     #[must_use]
     pub fn h2c_data(&self, pdu: &H2cData, data: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 256];
@@ -150,10 +151,10 @@ impl Session {
         self.with_data(bytes, header, data)
     }
 
-    /// The H2CData PDUs that answer an R2T with its data, as large as the target allows, as bytes.
+    /// Encodes the H2CData PDUs that answer an R2T, as large as the target allows.
     ///
     /// # Panics
-    /// If the data has another length than the R2T.
+    /// If the data length differs from the R2T's.
     #[must_use]
     pub fn answer(&self, r2t: &R2t, data: &[u8]) -> Vec<u8> {
         assert_eq!(data.len(), r2t.length as usize, "the data of {r2t:?}");
@@ -186,7 +187,7 @@ fn length(data: &[u8]) -> u32 {
     u32::try_from(data.len()).expect("the data of a capsule is short")
 }
 
-/// Connect, without flow control of its submission queue. SQSIZE is zero-based.
+/// Connect, with submission queue flow control disabled. SQSIZE is zero-based.
 #[must_use]
 pub const fn connect(queue_id: u16, sq_size: u16, keep_alive_timeout_ms: u32) -> Connect {
     Connect {
@@ -201,7 +202,7 @@ pub const fn connect(queue_id: u16, sq_size: u16, keep_alive_timeout_ms: u32) ->
 /// Data of Connect.
 ///
 /// # Panics
-/// If a name is no NQN.
+/// If a name is not an NQN.
 #[must_use]
 pub fn connect_data(subsystem: &str, host: &str, host_id: [u8; 16], cntlid: u16) -> ConnectData {
     let [subsystem, host] = [subsystem, host].map(|name| Nqn::new(name).expect("an NQN"));

@@ -1,4 +1,4 @@
-//! A driver with a clock that the test sets: what a thread does in time is the same on any machine.
+//! A driver with a clock that the test sets, so that timing is the same on any machine.
 
 use base::Time;
 use reactor::testing::{PassThrough, Replace};
@@ -8,15 +8,15 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-/// The kernel's driver but for the time; several may share a clock. It does no I/O.
+/// The kernel's driver with a test clock, which several drivers may share. It does no I/O.
 pub type ClockedDriver = PassThrough<Clock>;
 
-/// The time that the test sets.
+/// The time, set by the test.
 #[derive(Debug)]
 pub struct Clock(Rc<Cell<Time>>);
 
 impl Clock {
-    /// Returns a driver that has the buffers of another one, and this time.
+    /// Returns a driver with the buffers of `inner` and this time.
     #[must_use]
     pub fn driver(inner: UringDriver, time: Rc<Cell<Time>>) -> ClockedDriver {
         PassThrough {

@@ -1,7 +1,7 @@
-//! The suite that every device passes, and devices and drivers of tests.
+//! The conformance suite for devices, and devices and drivers for tests.
 //!
-//! `block` compiles this module into its own unit tests as well, where the contract is that of the
-//! crate under test: hence the paths begin with `block`.
+//! `block` also compiles this module into its own unit tests, for its own contract: hence the paths
+//! begin with `block`.
 
 mod clocked_driver;
 pub mod conformance;

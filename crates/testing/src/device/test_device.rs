@@ -1,14 +1,14 @@
-//! A device for tests of what is above devices.
+//! A device for tests of layers above devices.
 
 use block::device::{Capabilities, Channel, Device, DeviceError, Geometry};
 use reactor::Driver;
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes a test's channel over one of the device below.
+/// Makes a test's channel over a channel of the device below.
 type Over = dyn Fn(Box<dyn Channel>) -> Box<dyn Channel> + Send + Sync;
 
-/// A device over another one, with channels of the test's own over its channels.
+/// A layer over a device, with the test's own channels over the device's channels.
 pub struct TestDevice {
     below: Arc<dyn Device>,
     capabilities: Capabilities,
@@ -16,7 +16,7 @@ pub struct TestDevice {
 }
 
 impl TestDevice {
-    /// The device over `below` of which `over` makes the channels.
+    /// A layer over the device `below`; `over` makes its channels.
     pub fn new(
         below: Arc<dyn Device>,
         over: impl Fn(Box<dyn Channel>) -> Box<dyn Channel> + Send + Sync + 'static,

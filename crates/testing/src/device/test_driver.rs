@@ -1,4 +1,5 @@
-//! The kernel's driver, small enough for many tests at once, and one that holds operations.
+//! The kernel's driver, with small resources for many tests at once, and a driver that holds
+//! operations.
 
 use base::units::{KIB, MIB};
 use reactor::testing::{PassThrough, Replace};
@@ -27,7 +28,7 @@ pub fn driver() -> UringDriver {
     UringDriver::new(&options).expect("io_uring works here")
 }
 
-/// Reads and writes read this empty pipe instead of their file.
+/// Replaces the file of reads and writes by this empty pipe.
 #[derive(Debug)]
 pub struct Hold(FileId);
 
@@ -45,7 +46,7 @@ impl Replace for Hold {
     }
 }
 
-/// A driver of which the kernel works on reads and writes until the writer is dropped.
+/// A driver whose reads and writes stay in flight in the kernel until the writer is dropped.
 ///
 /// # Panics
 /// If the kernel forbids io_uring, or has no file descriptors left.

@@ -1,4 +1,4 @@
-//! The peer's admin commands, and what it says of itself.
+//! The peer's admin commands and identify data.
 
 use super::{Connection, Step};
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl Connection {
                 }
                 Ok(())
             }
-            // The log of changed namespaces: which ones changed does not matter to our host.
+            // The log of changed namespaces; its content does not matter to the host under test.
             AdminCommand::GetLogPage(_) => self.send_data(cid, &[0; 4096]),
             AdminCommand::KeepAlive => {
                 self.state.seen.keep_alives.fetch_add(1, Ordering::SeqCst);
@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// The status of an Identify that fails.
+    /// The status of an Identify that is set to fail.
     fn unready(&self, identify: &Identify) -> Option<Status> {
         let unready = self.state.behaviour.lock().unwrap().unready;
         let unready =

@@ -1,4 +1,4 @@
-//! The peer's I/O commands, and the data of its writes.
+//! The peer's I/O commands, and the data transfers of its writes.
 
 use super::*;
 
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Keeps a command until [`Peer::release`].
+    /// Holds a command until [`Peer::release`].
     fn keep(&self, command: &Command, capsule: &[u8]) {
         let parsed = IoCommand::parse(command);
         let over_extents = matches!(
@@ -109,10 +109,10 @@ impl Connection {
         self.send_data(cid, &data)
     }
 
-    /// Whether a command is longer than the controller said it may be.
+    /// Returns true if a command exceeds the length limits that the controller reports.
     pub(super) fn is_too_long(&self, command: &IoCommand, capsule: &[u8]) -> bool {
         let beyond = |shift: u8, blocks: u32| {
-            // A limit of 2^52 pages and more is none.
+            // A limit of 2^52 pages or more means no limit.
             (1..52).contains(&shift) && blocks as usize * BLOCK > 4096 << shift
         };
         if let IoCommand::Read(lba) | IoCommand::Write(lba) | IoCommand::Compare(lba) = command {
@@ -159,7 +159,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next R2T of a write.
+    /// Sends the next R2T of a write.
     pub(super) fn ask(&mut self, writing: &mut Writing) -> Step {
         let left = writing.data.len() as u32 - writing.asked;
         let length = left.min(self.behaviour.transfer_bytes);
@@ -230,7 +230,7 @@ impl Connection {
     }
 }
 
-/// The data of a write that came in its capsule, if it did.
+/// Returns the in-capsule data of a write, if there is any.
 fn inside<'a>(command: &Command, capsule: &'a [u8], bytes: usize) -> Option<&'a [u8]> {
     match command.data_pointer().unwrap() {
         DataPointer::InCapsule { .. } => Some(capsule),
@@ -241,7 +241,7 @@ fn inside<'a>(command: &Command, capsule: &'a [u8], bytes: usize) -> Option<&'a 
     }
 }
 
-/// The places of a command over extents.
+/// Returns the memory ranges of a command over extents.
 fn places(command: &ExtentsCommand, capsule: &[u8]) -> Vec<Place> {
     let entries = command.parse_table(capsule).unwrap();
     let place = |entry: wire::nvme::ExtentEntry| {

@@ -1,4 +1,4 @@
-//! How the peer breaks the rules.
+//! Protocol violations of the peer.
 
 use super::*;
 
@@ -47,7 +47,7 @@ impl Connection {
             }
             Mischief::TransferForRead => self.send_r2t(&r2t),
             Mischief::TransferFlood => {
-                // All in one segment, so that they arrive together.
+                // All in one TCP segment, so that they arrive together.
                 let mut bytes = Vec::new();
                 for index in 0..length / 512 {
                     let mut out = [0; 128];
@@ -77,7 +77,7 @@ impl Connection {
                 let completion = Completion::new(cid, 0xffff, Status::SUCCESS);
                 let mut out = [0; 128];
                 let size = CapsuleResp { completion }.encode(&self.format, &mut out);
-                // In one segment, so that they arrive together.
+                // In one TCP segment, so that they arrive together.
                 self.send(&[&out[..size], &termination()].concat())
             }
             Mischief::Hangup => Err(Over),

@@ -1,6 +1,6 @@
-//! A small controller made for tests: it serves a namespace in memory over real sockets, can be
-//! told how to transfer, and can be told to break the rules once. Nothing of it is shared with the
-//! product's target, so that both halves cannot make the same mistake.
+//! A small controller for tests: it serves a namespace in memory over real sockets, with
+//! configurable transfers and one-time protocol violations. It shares no code with the product's
+//! target, so that host and target cannot contain the same mistake unnoticed.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -36,55 +36,56 @@ use wire::tcp::{
 pub const NQN: &str = "nqn.2026-11.io.switchyard:peer";
 pub const BLOCK: usize = 512;
 
-/// What the controller does wrong, once, instead of answering an I/O command.
+/// A one-time protocol violation in place of the answer to an I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mischief {
-    /// The same data twice.
+    /// Sends the same data twice.
     DataTwice,
-    /// Data in answer to a write.
+    /// Sends data in answer to a write.
     DataForWrite,
-    /// Success without all data.
+    /// Reports success before all data was sent.
     DataMissing,
-    /// The same R2T again and again.
+    /// Sends the same R2T repeatedly.
     TransferAgain,
-    /// An R2T for a read.
+    /// Sends an R2T for a read.
     TransferForRead,
-    /// R2Ts of one block each, all at once.
+    /// Sends R2Ts of one block each, all at once.
     TransferFlood,
-    /// Success of a write after an R2T for this part of its data; none where that is empty.
+    /// Reports success of a write after an R2T for this part of its data; no R2T if the part is
+    /// empty.
     SuccessAfter { offset: u32, length: u32 },
-    /// A termination request.
+    /// Sends a termination request.
     Terminate,
-    /// Success, although nothing was done, and a termination request with it.
+    /// Reports success without doing anything, together with a termination request.
     DoneAndTerminate,
-    /// Nothing at all, and the connection is closed.
+    /// Closes the connection without an answer.
     Hangup,
 }
 
-/// The next PDU of this type that a connection sends has other bytes than it should.
+/// Replaces bytes in the next PDU of this type that a connection sends.
 #[derive(Clone, Debug)]
 pub struct Forge {
-    /// The number of the connection: 0 is the first admin queue, 1 the first I/O queue.
+    /// Index of the connection: 0 is the first admin queue, 1 the first I/O queue.
     pub connection: usize,
     pub pdu: u8,
-    /// Where which bytes stand instead.
+    /// The replaced bytes and their offsets.
     pub edits: Vec<fields::Edit>,
-    /// The header digest is made to fit again.
+    /// The header digest is recomputed.
     pub reseal: bool,
-    /// These are sent before it.
+    /// Bytes sent before the PDU.
     pub before: Vec<u8>,
 }
 
-/// How the controller works.
+/// Behaviour of the controller.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     pub in_capsule_bytes: u32,
     pub max_h2c_data: u32,
-    /// Bytes of one R2T.
+    /// Bytes per R2T.
     pub transfer_bytes: u32,
-    /// R2Ts sent at once.
+    /// R2Ts outstanding at once.
     pub transfers_at_once: u32,
-    /// Bytes of one C2HData.
+    /// Bytes per C2HData PDU.
     pub data_pdu_bytes: u32,
     pub success_flag: bool,
     pub digests: bool,
@@ -92,53 +93,55 @@ pub struct Behaviour {
     pub io_queues: u16,
     pub mischief: Option<Mischief>,
     pub forge: Option<Forge>,
-    /// The n-th connection is cut when so many bytes were sent on it.
+    /// `(n, bytes)`: the n-th connection is cut after this number of bytes was sent on it.
     pub cut: Option<(usize, usize)>,
-    /// So many I/O commands are answered "transient transport error" first.
+    /// Number of first I/O commands that fail with "transient transport error".
     pub refusals: usize,
-    /// So many data digests are wrong first.
+    /// Number of first data digests that are wrong.
     pub damaged: usize,
-    /// So many I/O commands are swallowed first.
+    /// Number of first I/O commands that are never answered.
     pub swallow: usize,
-    /// So many I/O commands are kept first, until [`Peer::release`].
+    /// Number of first I/O commands that are held until [`Peer::release`].
     pub hold: usize,
-    /// What is kept is ended by an Abort.
+    /// An Abort ends held commands.
     pub aborts: bool,
-    /// Connect is refused with this status.
+    /// Status with which Connect fails.
     pub refuse_connect: Option<Status>,
-    /// Connect of an I/O queue is refused with this status.
+    /// Status with which Connect of an I/O queue fails.
     pub refuse_io_connect: Option<Status>,
-    /// Connect of I/O queues above this number is refused with this status, however many are granted.
+    /// `(number, status)`: Connect of I/O queues above this number fails with this status, even if
+    /// they were granted.
     pub queues_refused: Option<(u16, Status)>,
-    /// Identifiers of I/O queues that it has still: a Connect of one of them is refused.
+    /// Identifiers of I/O queues that still exist: their Connect fails.
     pub queues_in_use: Vec<u16>,
-    /// CAP.MQES, which an I/O queue does not exceed.
+    /// CAP.MQES, the upper limit of an I/O queue's size.
     pub max_queue_entries: u16,
-    /// Announces that it ends controllers on demand.
+    /// Reports support of End Controller.
     pub fences: bool,
-    /// Announces commands over extents, on these terms.
+    /// Reports support of commands over extents, with these limits.
     pub extents: Option<ExtentTerms>,
-    /// It refuses so many End Controllers first, for once.
+    /// Number of first End Controller commands that fail.
     pub refused_ends: usize,
-    /// End Controller is answered only when [`Peer::end_controllers`] says so.
+    /// End Controller is answered only after [`Peer::end_controllers`].
     pub slow_fences: bool,
-    /// MDTS, on which it insists.
+    /// MDTS, which is enforced.
     pub mdts: u8,
-    /// What it says about the length of other commands, and insists on; nothing if `None`.
+    /// Length limits of the remaining commands, reported and enforced; `None` for no limits.
     pub lengths: Option<NvmIdentifyController>,
-    /// The controller is ready only at this look at CSTS.
+    /// Number of reads of CSTS after which the controller is ready.
     pub ready_after: u32,
-    /// How long each Identify takes.
+    /// Duration of each Identify.
     pub slow_identify: Duration,
-    /// Announces that any command keeps the association alive.
+    /// Reports traffic-based keep-alive: any command keeps the association alive.
     pub traffic_based: bool,
-    /// It has a volatile write cache, in this life; 0 is not announced.
+    /// Life of the volatile write cache; `None` for no cache, `Some(0)` for a cache that reports no
+    /// life.
     pub cache_life: Option<u64>,
-    /// Every byte of the namespace's UUID.
+    /// Value of every byte of the namespace's UUID.
     pub volume: u8,
-    /// Namespaces, which share one memory and have UUIDs of their own.
+    /// Number of namespaces, which share one memory and have different UUIDs.
     pub namespaces: u32,
-    /// An Identify of this kind, of this NSID, is answered with this status.
+    /// Status with which an Identify of this CNS and NSID fails.
     pub unready: Option<(Cns, u32, Status)>,
 }
 
@@ -184,48 +187,48 @@ impl Default for Behaviour {
     }
 }
 
-/// What the controller saw.
+/// Events that the controller has observed.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub terminations: Mutex<Vec<TermReq>>,
-    /// The header that the last of them complains of.
+    /// The header in the last of these terminations.
     pub complaint: Mutex<Vec<u8>>,
-    /// The header that was forged last.
+    /// The last forged header.
     pub forged: Mutex<Vec<u8>>,
     pub connections: AtomicUsize,
     pub associations: AtomicUsize,
-    /// Connects of I/O queues that succeeded.
+    /// Number of successful Connects of I/O queues.
     pub live_queues: AtomicUsize,
     pub keep_alives: AtomicUsize,
     pub aborts: AtomicUsize,
-    /// Identifies that failed by [`Behaviour::unready`].
+    /// Identify commands that failed by [`Behaviour::unready`].
     pub unready: AtomicUsize,
     pub shutdowns: AtomicUsize,
-    /// CNTLIDs that End Controller named.
+    /// CNTLIDs in End Controller commands.
     pub ended: Mutex<Vec<u16>>,
     pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
     pub io_commands: AtomicUsize,
-    /// Commands that were kept.
+    /// Number of held commands.
     pub held: AtomicUsize,
-    /// Those of them that are over extents.
+    /// The part of them that are commands over extents.
     pub held_extents: AtomicUsize,
-    /// Most commands that were kept at once.
+    /// Most commands held at once.
     pub held_at_once: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
-    /// Connections that the host reset, so that nothing of them arrives later.
+    /// Connections reset by the host, which guarantees that no data of them arrives later.
     pub resets: AtomicUsize,
 }
 
-/// Of two locks, `behaviour` is taken first.
+/// Lock order: `behaviour` first.
 struct State {
     behaviour: Mutex<Behaviour>,
     memory: Mutex<Vec<u8>>,
     seen: Arc<Seen>,
     blocks: AtomicU64,
-    /// Requests that wait for an event, and whether one happened while none waited.
+    /// Outstanding event requests, and whether an event occurred while there was none.
     events: Mutex<(Vec<LateAnswer>, bool)>,
-    /// End Controllers that wait.
+    /// Held End Controller commands.
     held: Mutex<Vec<Held>>,
     fences: Mutex<Vec<LateAnswer>>,
     sockets: Mutex<Vec<TcpStream>>,
@@ -233,7 +236,7 @@ struct State {
 }
 
 impl State {
-    /// Takes the command that `abort` names, if it is kept.
+    /// Takes the held command that `abort` names, if there is one.
     fn take_held(&self, abort: &Abort) -> Option<Held> {
         let mut held = self.held.lock().unwrap();
         let place = held
@@ -243,7 +246,7 @@ impl State {
     }
 }
 
-/// A command that waits for its answer.
+/// A command whose answer is outstanding.
 struct LateAnswer {
     stream: TcpStream,
     cid: u16,
@@ -318,13 +321,13 @@ impl Peer {
         }
     }
 
-    /// Cuts the oldest connection that was not cut yet.
+    /// Cuts the oldest connection that is still up.
     pub fn cut_oldest(&self) {
         let socket = self.state.sockets.lock().unwrap().remove(0);
         let _ = socket.shutdown(Shutdown::Both);
     }
 
-    /// Carries out what is kept; how many commands that is.
+    /// Executes the held commands; returns their number.
     pub fn release(&self) -> usize {
         let held = std::mem::take(&mut *self.state.held.lock().unwrap());
         let count = held.len();
@@ -336,7 +339,7 @@ impl Peer {
         count
     }
 
-    /// Answers the End Controllers that wait; how many.
+    /// Answers the held End Controller commands; returns their number.
     pub fn end_controllers(&self) -> usize {
         let waiting = std::mem::take(&mut *self.state.fences.lock().unwrap());
         let count = waiting.len();
@@ -346,7 +349,7 @@ impl Peer {
         count
     }
 
-    /// Changes the namespace's size, and says so.
+    /// Changes the namespace's size, and reports it by an event.
     pub fn resize(&self, blocks: u64) {
         self.state
             .memory
@@ -395,7 +398,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
     }
 }
 
-/// A command that is kept.
+/// A held command.
 struct Held {
     stream: TcpStream,
     format: PduFormat,
@@ -405,7 +408,7 @@ struct Held {
 }
 
 impl Held {
-    /// The connection that it came by, to answer it.
+    /// Returns its connection, to send the answer.
     fn connection(self, state: &Arc<State>) -> Connection {
         let mut connection = Connection::new(self.stream, Arc::clone(state), usize::MAX);
         connection.format = self.format;
@@ -413,12 +416,12 @@ impl Held {
     }
 }
 
-/// A run of bytes of the memory.
+/// A byte range of the memory.
 type Place = std::ops::Range<usize>;
 
-/// A write whose data is on its way.
+/// A write whose data is being transferred.
 struct Writing {
-    /// Its places in the memory, in order.
+    /// Its memory ranges, in order.
     places: Vec<Place>,
     compare: bool,
     cid: u16,
@@ -436,13 +439,13 @@ struct Connection {
     queue_id: u16,
     sent: usize,
     writing: Vec<Writing>,
-    /// Header and payload that are arriving.
+    /// Header and payload of the PDU that is being received.
     arriving: Option<(PduHeader, Vec<u8>)>,
     looks: u32,
     misbehaved: bool,
 }
 
-/// The connection is over.
+/// The connection has ended.
 struct Over;
 
 type Step = Result<(), Over>;
@@ -565,7 +568,7 @@ impl Connection {
         }
     }
 
-    /// What is sent instead, where this PDU is to be forged.
+    /// Returns the forged bytes if this PDU is to be forged.
     fn forge(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut behaviour = self.state.behaviour.lock().unwrap();
         let number = self.number;

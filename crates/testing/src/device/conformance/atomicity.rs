@@ -1,4 +1,4 @@
-//! Reads and writes of the same blocks at the same time: each block is found old or new.
+//! Concurrent reads and writes of the same blocks: a read returns each block either old or new.
 
 use super::Bench;
 use block::device::Submit;
@@ -12,10 +12,10 @@ const BLOCKS: u32 = 4;
 /// The first block of requests.
 const START: u64 = 8;
 const ROUNDS: u64 = 300;
-/// Requests under way.
+/// Requests in flight.
 const DEPTH: usize = 16;
 
-/// Requests under way, by their tags.
+/// Requests in flight, by their tags.
 #[derive(Default)]
 struct UnderWay {
     reads: BTreeSet<u64>,
@@ -23,8 +23,8 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Submits a request for [`BLOCKS`] blocks at `lba`; all of a write are filled with one word,
-    /// which no other write has.
+    /// Submits a request for [`BLOCKS`] blocks at `lba`. A write fills its blocks with one word
+    /// that no other write uses.
     fn submit<D: Driver>(&mut self, bench: &mut Bench<D>, operation: Operation, lba: u64) {
         let mut request = bench.request(operation, lba, BLOCKS);
         let tags = match operation {
@@ -72,7 +72,7 @@ impl UnderWay {
 
 pub(super) fn whole_blocks<D: Driver>(bench: &mut Bench<D>) {
     let mut under_way = UnderWay::default();
-    // What was there before is of no single write.
+    // The initial content comes from no single write.
     for lba in [START, START + 1] {
         under_way.submit(bench, WRITE, lba);
         under_way.wait(bench, 0);

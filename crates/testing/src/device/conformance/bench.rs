@@ -1,4 +1,4 @@
-//! A core that is run by hand: one driver, one channel, and calls that wait.
+//! A core that is driven by hand: one driver, one channel, and blocking calls.
 
 use base::units::Lba;
 use base::{Nanos, Time};
@@ -8,7 +8,7 @@ use block::request::{BlockError, Completion, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Wait};
 use std::collections::VecDeque;
 
-/// Time after which a wait for something that never comes ends, in seconds of the driver's clock.
+/// Time-out of a wait, in seconds of the driver's clock.
 const PATIENCE_SECONDS: u32 = 120;
 
 /// A driver and a channel on it.
@@ -27,7 +27,7 @@ impl<D: Driver> Bench<D> {
     /// Opens `device` on `driver`.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn open(mut driver: D, device: &dyn Device) -> Result<Self, DeviceError> {
         Ok(Self {
             channel: device.open(&mut driver)?,
@@ -52,13 +52,13 @@ impl<D: Driver> Bench<D> {
         self.capabilities
     }
 
-    /// Returns true as [`Channel::is_back`].
+    /// Returns [`Channel::is_back`].
     #[must_use]
     pub fn is_back(&self) -> bool {
         self.channel.is_back()
     }
 
-    /// Returns the time at which the channel has to be turned at the latest.
+    /// Returns the time by which the channel needs its next turn.
     pub fn deadline(&self) -> Time {
         self.channel.deadline()
     }
@@ -68,14 +68,14 @@ impl<D: Driver> Bench<D> {
         &mut self.driver
     }
 
-    /// A tag that no request had.
+    /// Returns an unused tag.
     pub fn tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag
     }
 
-    /// Takes `bytes` bytes of a buffer of the driver's, with undefined content; `None` when all are
-    /// in use.
+    /// Takes `bytes` bytes of one of the driver's buffers, with undefined content; `None` if all
+    /// buffers are in use.
     #[must_use]
     pub fn buffer(&self, bytes: usize) -> Option<IoSlice> {
         let mut buffer = self.driver.buffers().take(bytes)?;
@@ -83,10 +83,10 @@ impl<D: Driver> Bench<D> {
         Some(IoSlice::from_buffer(buffer, bytes))
     }
 
-    /// A request; its data, where it has some, is as long as the range.
+    /// Builds a request; its data, if it has any, is as long as the range.
     ///
     /// # Panics
-    /// When no buffer is left.
+    /// If no buffer is left.
     pub fn request(&mut self, operation: Operation, lba: u64, blocks: u32) -> Request {
         let bytes = blocks as usize * self.geometry.block_bytes as usize;
         let data = operation
@@ -101,17 +101,17 @@ impl<D: Driver> Bench<D> {
         }
     }
 
-    /// Hands a request to the channel.
+    /// Submits a request to the channel.
     pub fn submit(&mut self, request: Request) -> Submit {
         let mut cx = Context::begin(&mut self.driver);
         self.channel.submit(request, &mut cx)
     }
 
-    /// One turn of the core, which sleeps until something happens, but at most for `patience`.
-    /// Returns whether anything was finished.
+    /// One turn of the core, which sleeps until an event, at most for `patience`. Returns true if a
+    /// request completed.
     ///
     /// # Panics
-    /// When the driver breaks, or something completes that is not the channel's.
+    /// If the driver fails, or an operation completes that is not the channel's.
     pub fn turn(&mut self, patience: Nanos) -> bool {
         let mut cx = Context::begin(&mut self.driver);
         self.channel.kick(&mut cx);
@@ -148,10 +148,10 @@ impl<D: Driver> Bench<D> {
         self.finished.len() > before
     }
 
-    /// Turns until `done`.
+    /// Runs turns until `done`.
     ///
     /// # Panics
-    /// When nothing happens for two minutes of the driver's time.
+    /// If it is not done after two minutes of the driver's time without an event.
     pub fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let mut patience = PATIENCE_SECONDS;
         while !done(self) {
@@ -165,15 +165,15 @@ impl<D: Driver> Bench<D> {
         }
     }
 
-    /// Takes a completion that is there, if one is.
+    /// Takes an available completion, if any.
     pub fn finished(&mut self) -> Option<Completion> {
         self.finished.pop_front()
     }
 
-    /// Runs a command over several extents alone, waiting for its end.
+    /// Runs a command over several extents alone, and waits for its completion.
     ///
     /// # Panics
-    /// When the channel has no room although nothing is in flight, or another command completes.
+    /// If the channel has no room although nothing is in flight, or a different command completes.
     pub fn run_extents(&mut self, command: Extents) -> Extents {
         let tag = command.tag;
         let mut cx = Context::begin(&mut self.driver);
@@ -197,10 +197,10 @@ impl<D: Driver> Bench<D> {
         self.finished.pop_front().expect("one was there")
     }
 
-    /// Runs a request alone, waiting for room and for its end.
+    /// Runs a request alone; waits for room and for its completion.
     ///
     /// # Panics
-    /// When the completion is not the request's.
+    /// If the completion is not the request's.
     pub fn run(&mut self, request: Request) -> Completion {
         let tag = request.tag;
         let len = request.data.as_ref().map(IoSlice::len);
@@ -221,7 +221,7 @@ impl<D: Driver> Bench<D> {
         completion
     }
 
-    /// Runs an operation without data, or with data that does not matter.
+    /// Runs an operation without data, or with arbitrary data.
     pub fn operate(
         &mut self,
         operation: Operation,
@@ -235,7 +235,7 @@ impl<D: Driver> Bench<D> {
     /// Reads blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, BlockError> {
         let request = self.request(Operation::Read, lba, blocks);
         let completion = self.run(request);
@@ -251,7 +251,7 @@ impl<D: Driver> Bench<D> {
     /// Runs an operation with the given data, which must be whole blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn send(&mut self, operation: Operation, lba: u64, data: &[u8]) -> Result<(), BlockError> {
         let blocks = data.len() / self.geometry.block_bytes as usize;
         let blocks = u32::try_from(blocks).expect("a request has fewer than 2^32 blocks");
@@ -267,13 +267,13 @@ impl<D: Driver> Bench<D> {
     /// Writes blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     pub fn write(&mut self, lba: u64, data: &[u8]) -> Result<(), BlockError> {
         self.send(Operation::Write { durable: false }, lba, data)
     }
 
-    /// Starts to close the channel, and waits until it is closed; what was in flight can be taken
-    /// as [`finished`](Self::finished) afterwards.
+    /// Closes the channel, and waits until it is closed. Requests that were in flight can be taken
+    /// by [`finished`](Self::finished) afterwards.
     pub fn shut(&mut self) {
         let mut cx = Context::begin(&mut self.driver);
         self.channel.close(&mut cx);
@@ -281,10 +281,10 @@ impl<D: Driver> Bench<D> {
         self.reap();
     }
 
-    /// Closes the channel, which has nothing in flight, and gives the driver back.
+    /// Closes the channel, which has nothing in flight, and returns the driver.
     ///
     /// # Panics
-    /// When something comes out of it that was not asked for.
+    /// If it returns an unexpected completion.
     pub fn close(mut self) -> D {
         self.shut();
         let left = self.finished.pop_front();

@@ -1,4 +1,4 @@
-//! One case for each sentence of the device contract.
+//! One case for each rule of the device contract.
 
 use super::{Bench, Suite};
 use base::Prng;
@@ -17,7 +17,7 @@ const fn zeroes_of(deallocate: bool, durable: bool) -> Operation {
     }
 }
 
-/// Every operation that names a range.
+/// Every operation with a block range.
 const RANGED: [Operation; 10] = [
     Operation::Read,
     Operation::Write { durable: false },
@@ -31,14 +31,14 @@ const RANGED: [Operation; 10] = [
     Operation::Verify,
 ];
 
-/// `blocks` blocks of bytes that look like nothing else.
+/// `blocks` blocks of a unique pattern.
 fn pattern<D: Driver>(bench: &Bench<D>, seed: u64, blocks: u32) -> Vec<u8> {
     let mut bytes = vec![0; blocks as usize * bench.geometry().block_bytes as usize];
     Prng::from_seed(seed).fill(&mut bytes);
     bytes
 }
 
-/// Returns the bytes that read back after `bytes` were written.
+/// Returns the bytes that a read returns after `bytes` were written.
 fn kept(suite: Suite, bytes: &[u8]) -> Vec<u8> {
     if suite.keeps {
         bytes.to_vec()
@@ -53,7 +53,7 @@ fn assert_bytes(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(differs, None, "{what}: first byte that differs");
 }
 
-/// The most blocks that a request with data may have here.
+/// Most blocks of a request with data on this bench.
 fn most_blocks<D: Driver>(bench: &mut Bench<D>) -> u32 {
     let block = bench.geometry().block_bytes;
     let most = bench.driver().buffers().largest().min(MIB);
@@ -73,7 +73,7 @@ pub(super) fn ranges<D: Driver>(bench: &mut Bench<D>) {
         (u64::MAX, 8),
         (blocks + 1, 1),
         (1 << 63, 1),
-        // Overflows when it is turned into bytes.
+        // Overflows when converted to bytes.
         (u64::MAX / 512, 1),
         (u64::MAX / 4096 + 1, 1),
     ];
@@ -140,7 +140,7 @@ pub(super) fn malformed<D: Driver>(bench: &mut Bench<D>) {
             refuse(operation, 0, None);
         }
     }
-    // A buffer with several owners can be written from, but not read into.
+    // A buffer with several owners can be a source of a write, but not the destination of a read.
     let mut request = bench.request(Operation::Read, 0, 1);
     request.data = request.data.map(IoSlice::into_shared);
     assert_eq!(
@@ -200,7 +200,7 @@ pub(super) fn edges<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
             assert_eq!(bench.operate(Operation::Verify, lba, blocks), Ok(()));
         }
     }
-    // A block in the middle changes; its neighbours do not.
+    // A block in the middle changes; the adjacent blocks do not.
     let outer = pattern(bench, 100, 3);
     let inner = pattern(bench, 101, 1);
     bench.write(10, &outer).expect("a write within the device");
@@ -212,7 +212,7 @@ pub(super) fn edges<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     assert_bytes(&found, &kept(suite, &expected), "neighbours of a write");
 }
 
-/// Data may lie anywhere: at an odd place of a buffer, in shared memory, in a region.
+/// Data may be anywhere: at an odd offset of a buffer, in shared memory, in a region.
 pub(super) fn any_memory<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     let blocks = most_blocks(bench).min(64) - 1;
     let bytes = blocks as usize * bench.geometry().block_bytes as usize;
@@ -285,7 +285,7 @@ pub(super) fn zeroes<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
         )
     });
     for operation in zeroing {
-        // Ranges with odd ends, and one that is larger than a transfer may be.
+        // Ranges with odd ends, and one longer than the maximum transfer.
         for (lba, blocks) in [(3, 1), (5, 7), (8, 16), (1, window - 2)] {
             let around = pattern(bench, 11, 1);
             let (before, after) = (lba - 1, lba + u64::from(blocks));
@@ -313,7 +313,7 @@ pub(super) fn zeroes<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
             }
         }
     }
-    // A whole device at once.
+    // The whole device in one request.
     let blocks = u32::try_from(bench.geometry().blocks).unwrap_or(u32::MAX);
     assert_eq!(bench.operate(Operation::Deallocate, 0, blocks), Ok(()));
     let found = bench.read(0, 8).expect("a read within the device");
@@ -346,7 +346,7 @@ pub(super) fn durable<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     drain(bench, &mut tags);
 }
 
-/// Submits a request that there must be room for.
+/// Submits a request that must be accepted.
 fn accept<D: Driver>(bench: &mut Bench<D>, request: Request, tags: &mut BTreeSet<u64>) {
     match bench.submit(request) {
         Submit::Done(completion) => settle(&completion, tags),
@@ -370,7 +370,7 @@ fn drain<D: Driver>(bench: &mut Bench<D>, tags: &mut BTreeSet<u64>) {
     }
 }
 
-/// Submits as many requests as it takes to hear that there is no room, or a few thousand.
+/// Submits requests until the channel has no room, at most a few thousand.
 pub(super) fn many<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     let mut random = Prng::from_seed(9);
     for _ in 0..2 {
@@ -413,7 +413,7 @@ pub(super) fn many<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
                 }
             }
             if random.chance(1, 40) {
-                // Some are done already when the next ones come.
+                // Some may complete before the next ones are submitted.
                 while let Some(completion) = bench.finished() {
                     settle(&completion, &mut tags);
                 }
@@ -437,7 +437,7 @@ pub(super) fn many<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     }
 }
 
-/// Closing ends every request, one way or another, and gives its data back.
+/// Closing ends every request, with any result, and returns its data.
 pub(super) fn close_under_load<D: Driver>(bench: &mut Bench<D>) {
     let mut tags = BTreeSet::new();
     for round in 0..48u64 {
@@ -467,7 +467,7 @@ pub(super) fn close_under_load<D: Driver>(bench: &mut Bench<D>) {
         );
     }
     assert!(tags.is_empty(), "closed without an answer to {tags:?}");
-    // Nothing is taken any more, and nothing breaks.
+    // After closing, requests are refused, and nothing panics.
     let request = bench.request(Operation::Read, 0, 1);
     let tag = request.tag;
     match bench.submit(request) {

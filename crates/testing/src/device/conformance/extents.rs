@@ -1,4 +1,4 @@
-//! Commands over many extents: each extent does what a request of its own would do.
+//! Commands over many extents: each extent has the effect of a separate request.
 
 use super::{Bench, Suite};
 use base::Prng;
@@ -9,14 +9,14 @@ use reactor::Driver;
 
 const WRITE: Operation = Operation::Write { durable: false };
 
-/// Content of the extent that begins at a block.
+/// Content of the extent that begins at block `lba`.
 fn content<D: Driver>(bench: &Bench<D>, seed: u64, lba: u64, blocks: u32) -> Vec<u8> {
     let mut bytes = vec![0; blocks as usize * bench.geometry().block_bytes as usize];
     Prng::from_seed(seed ^ lba).fill(&mut bytes);
     bytes
 }
 
-/// A command over `ranges`, of which a write carries the content of `seed`.
+/// A command over `ranges`; a write carries the content of `seed`.
 fn command<D: Driver>(
     bench: &mut Bench<D>,
     operation: Operation,
@@ -44,7 +44,8 @@ fn command<D: Driver>(
     }
 }
 
-/// Reads what several extents wrote, by one command and one by one; and what is refused.
+/// Reads data written over several extents, by one command and one by one; and checks refused
+/// commands.
 pub(super) fn extents<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     let last = bench.geometry().blocks - 1;
     let ranges = [(1, 1), (3, 2), (5, 1), (20, 4), (last, 1)];
@@ -74,7 +75,7 @@ pub(super) fn extents<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
     refused(bench);
 }
 
-/// A command that fails its check touches nothing.
+/// A command that fails its check changes nothing.
 fn refused<D: Driver>(bench: &mut Bench<D>) {
     let before = bench.read(1, 8);
     let blocks = bench.geometry().blocks;

@@ -1,8 +1,8 @@
-//! The suite that every device passes: local or remote, bare or under layers, on any driver.
+//! The conformance suite for every device: local or remote, bare or under layers, on any driver.
 //!
-//! [`run`] takes a device and a way to make drivers, runs a core by hand ([`Bench`]), and panics
-//! with what is wrong. It writes all over the first and last blocks of the device. Also of use
-//! beyond tests of this crate: a remote namespace and a simulated one pass it as well.
+//! [`run`] takes a device and a constructor of drivers, drives a core by hand ([`Bench`]), and
+//! panics with a description of the violation. It overwrites the first and last blocks of the
+//! device. It is also used outside this crate's tests, for remote namespaces and simulated devices.
 
 mod atomicity;
 mod bench;
@@ -17,10 +17,10 @@ pub use suite::Suite;
 use block::device::Device;
 use reactor::Driver;
 
-/// Checks everything that the contract says about `device`, which must have at least 64 blocks.
+/// Checks the whole contract on `device`, which must have at least 64 blocks.
 ///
 /// # Panics
-/// When the device breaks the contract: the message says how, and for which seed.
+/// If the device violates the contract; the message contains the violation and the seed.
 pub fn run<D: Driver>(mut driver: impl FnMut() -> D, device: &dyn Device, suite: Suite) {
     println!("conformance of {device:?}, {suite:?}");
     let geometry = device.geometry();
@@ -61,7 +61,7 @@ pub fn run<D: Driver>(mut driver: impl FnMut() -> D, device: &dyn Device, suite:
         cases::close_under_load(&mut bench);
     }
     bench.close();
-    // What was written is still there for the next one, on another core.
+    // Written data is still there for the next channel, on another core.
     let mut bench = Bench::open(driver(), device).expect("the device opens again");
     cases::reuse(&mut bench, suite);
     bench.close();

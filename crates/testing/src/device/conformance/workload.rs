@@ -1,7 +1,7 @@
-//! Random requests, many at once, against a model that says what every block contains.
+//! Random requests, many at once, checked against a model of every block's content.
 //!
-//! Requests in flight never touch what one of them changes: what the contract leaves open is not
-//! asked for.
+//! Requests in flight never overlap a block that one of them changes, because the contract leaves
+//! the result open.
 
 use super::{Bench, Suite};
 use base::Prng;
@@ -12,7 +12,7 @@ use reactor::{Driver, IoSlice};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Blocks at each end of the device that are used.
+/// Blocks in use at each end of the device.
 const WINDOW: u64 = 1024;
 /// Requests in flight.
 const DEPTH: usize = 24;
@@ -21,8 +21,7 @@ const LONGEST: u64 = 40;
 
 /// The model of the content, and the requests in flight.
 struct Model {
-    /// The seed of each block's content, in the order in which the window's blocks lie; zero for
-    /// a block of zeroes.
+    /// The seed of each block's content, in the window's order; zero for a block of zeroes.
     content: Vec<u64>,
     /// Start of the window's second half in the device, in blocks.
     gap: u64,
@@ -35,9 +34,9 @@ struct Model {
 struct Flight {
     operation: Operation,
     range: Range<usize>,
-    /// Content of the blocks afterwards, by its seed.
+    /// Seed of the blocks' content after the request.
     written: u64,
-    /// Result that a comparison must have.
+    /// Expected result of a comparison.
     expected: Result<(), BlockError>,
 }
 
@@ -85,14 +84,14 @@ pub(super) fn run<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
 }
 
 impl Model {
-    /// A request that conflicts with none in flight, if luck has it.
+    /// Draws a request; `None` if it conflicts with one in flight.
     fn draw<D: Driver>(&mut self, bench: &mut Bench<D>, random: &mut Prng) -> Option<Request> {
         let operation = match draw_operation(random) {
             Operation::Compare | Operation::Verify if !self.compares => Operation::Read,
             operation => operation,
         };
         let half = self.content.len() / 2;
-        // A request lies in one half of the window.
+        // A request must not span the two halves of the window.
         let start = random.below(self.content.len() as u64 - 1);
         let start = usize::try_from(start).expect("below a length");
         let end = if start < half {
@@ -221,7 +220,7 @@ fn change_a_byte(data: &mut IoSlice, random: &mut Prng) {
     data.copy_in(at, &[byte[0] ^ 0x10]);
 }
 
-/// Returns the content of a block that was written with a seed.
+/// Returns the content of a block written with `seed`.
 fn content(seed: u64, block: usize, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     if seed != 0 {
