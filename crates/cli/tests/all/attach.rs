@@ -1,4 +1,4 @@
-//! `switchyard attach`: unmodified applications over a target that comes and goes.
+//! `switchyard attach`: unmodified applications over a target that is restarted.
 
 use crate::common::attached::{Attached, have, succeeds};
 use crate::common::{
@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Kills the target of a load that verifies, and starts another one in its place, or stops it for a
-/// while, in turns; the front end stands still for a while, too. The load ends well, and says `clean`. Returns the last
-/// target.
+/// Alternately kills the target of a verifying load and starts a new one on its address, or
+/// suspends it for a while; the front end is suspended for a while, too. The load must end with
+/// `clean`. Returns the last target.
 fn kill_under(
     mut load: Child,
     clean: &str,
@@ -49,8 +49,8 @@ fn kill_under(
     serving
 }
 
-/// With one queue it never started, and with two by chance: a channel for blocking calls had one of
-/// them for a while.
+/// Regression: with one queue the attachment never started, and with two only by chance, because a
+/// channel for blocking calls occupied one of them for a while.
 #[test]
 fn one_io_queue_is_enough_and_two_are_one_for_each_class() {
     let folder = Folder::new();
@@ -102,7 +102,7 @@ fn copies_by_unmodified_clients_are_exact() {
         let export = &info["exports"][0];
         assert_eq!(export["export-size"], 16 << 20, "{info}");
         assert_eq!(export["can_multi_conn"], true, "{info}");
-        // FUA, zeroes and discards, which leave what is beside them; a pattern that differs fails.
+        // FUA, zeroes and discards, which do not change adjacent blocks; a different pattern fails.
         let commands = [
             "write -P 7 -f 0 64k",
             "write -P 9 64k 64k",
@@ -141,8 +141,8 @@ fn copies_by_unmodified_clients_are_exact() {
     assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
 }
 
-/// The loss was final after the time-out: every later request failed, in a process that went on. So
-/// it was by an I/O path, whose submitters and dispatcher remembered it.
+/// Regression: the loss was final after the time-out. Every later request failed while the process
+/// continued, also with an I/O path, whose submitters and dispatcher kept the error.
 #[test]
 fn a_target_that_comes_back_after_the_time_out_is_used_again() {
     if !have(&["nbdcopy"]) {
@@ -178,7 +178,7 @@ fn a_target_that_comes_back_after_the_time_out_is_used_again() {
 /// Nice values of the threads of a process, by their names.
 fn nice_values(process: u32) -> Vec<(String, i64)> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    // A thread that has just ended has no files.
+    // A thread that has just ended has no `/proc` files.
     let of = |folder: std::path::PathBuf| {
         let read = |file| std::fs::read_to_string(folder.join(file)).ok();
         let stat = read("stat")?;
@@ -206,8 +206,8 @@ fn the_threads_of_a_nice_attachment_leave_processors_to_others() {
     assert_eq!(attached.detach(), Some(0));
 }
 
-/// The target is killed again and again under a load that verifies. Its requests wait, and nothing
-/// that was acknowledged is lost.
+/// The target is killed repeatedly under a verifying load. Requests wait, and no acknowledged write
+/// is lost.
 #[test]
 fn a_killed_target_costs_time_and_nothing_else() {
     if !have(&["fio"]) {
@@ -240,7 +240,7 @@ fn a_killed_target_costs_time_and_nothing_else() {
     assert_eq!(attached.detach(), Some(0));
 }
 
-/// The same load on a file, whose requests are of the class of their I/O priority.
+/// The same load on a file, whose requests have the class of their I/O priority.
 #[test]
 fn a_file_of_a_killed_target_keeps_its_content() {
     if !have(&["fio"]) {
@@ -268,7 +268,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
         .spawn()
         .unwrap();
     let _serving = kill_under(fio, "err= 0", &attached, serving, serve);
-    // Open files are not taken away by the first signal.
+    // The first signal does not close open files.
     let open = std::fs::File::open(&file).unwrap();
     let pid = attached.child.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
@@ -280,7 +280,7 @@ fn a_file_of_a_killed_target_keeps_its_content() {
     assert_eq!(std::fs::read_dir(&mountpoint).unwrap().count(), 0);
 }
 
-/// The same by vhost-user, with a front end of our own instead of a machine.
+/// The same by vhost-user, with this program's own front end instead of a virtual machine.
 #[test]
 fn a_disk_of_a_killed_target_keeps_its_content() {
     let folder = Folder::new();
@@ -301,7 +301,7 @@ fn a_disk_of_a_killed_target_keeps_its_content() {
     assert!(!Path::new(&socket).exists());
 }
 
-/// Processor time of a process, in the kernel's ticks, of which a second has a hundred.
+/// Processor time of a process, in kernel ticks of 10 ms.
 fn ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -309,7 +309,8 @@ fn ticks(process: u32) -> u64 {
     times.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// There comes a second in which the attachment does nothing. One that polls has none.
+/// Waits for a second in which the attachment uses no processor time. A polling attachment has
+/// none.
 fn becomes_idle(attached: &Attached) {
     let process = attached.child.id();
     eventually("it is idle", || {
@@ -399,8 +400,8 @@ fn a_service_manager_is_told_when_clients_can_connect() {
     assert_eq!(attached.detach(), Some(0));
 }
 
-/// A guest of `e2e` has the driver; here the message says how to get it. Nothing is skipped on a machine
-/// that has it: nobody gets the message there.
+/// A guest of `e2e` has the driver; here the error contains the remedy. The test is skipped on a
+/// machine with the driver, where the error does not occur.
 #[test]
 fn a_block_device_takes_the_driver_of_the_kernel() {
     if Path::new("/dev/ublk-control").exists() {
@@ -500,7 +501,7 @@ fn the_attachment_is_described_as_json() {
     );
 }
 
-/// The process ended as if all were well, and left a dead mount.
+/// Regression: the process exited with success, and left a dead mount.
 #[test]
 fn a_mount_is_removed_where_no_file_descriptor_is_left() {
     let folder = Folder::new();
@@ -520,7 +521,7 @@ fn a_mount_is_removed_where_no_file_descriptor_is_left() {
             succeeds("kill", &[&child.id().to_string()]);
         }
         let output = child.wait_with_output().unwrap();
-        // One of a process that ended cannot be read.
+        // The mount of a process that has ended cannot be read.
         let left = std::fs::read_dir(&mountpoint);
         assert!(left.is_ok(), "{descriptors}: {}", stderr(&output));
     }

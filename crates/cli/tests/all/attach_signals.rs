@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A process that waits for a target which is away can be ended, and one that only has a signal goes
-/// on waiting.
+/// A process that waits for an unreachable target can be killed; a process that only handles a
+/// signal continues to wait.
 #[test]
 fn a_signal_ends_a_process_that_waits_for_a_lost_target() {
     let folder = Folder::new();
@@ -40,7 +40,7 @@ fn a_signal_ends_a_process_that_waits_for_a_lost_target() {
         let sent = Command::new("kill").args([name, &id]).status();
         assert!(sent.unwrap().success());
     };
-    // Its handler prints how far it is.
+    // Its handler prints its progress.
     signal(&patient, "-USR1");
     for args in [
         [&[&*input], &read[..]].concat(),
@@ -72,7 +72,7 @@ fn wait_until_it_waits(process: u32, file: &str) {
         let state = stat[stat.rfind(')').unwrap() + 2..].chars().next();
         opened && matches!(state, Some('S' | 'D'))
     };
-    // Some other wait on its way there is over soon.
+    // Any other wait before that is short.
     for _ in 0..5 {
         eventually("it opens the file and waits", waits);
         std::thread::sleep(Duration::from_millis(10));

@@ -1,5 +1,5 @@
-//! `switchyard attach --config`: several front ends in one process, their interface, and changes of
-//! the file.
+//! `switchyard attach --config`: several front ends in one process, their HTTP interface, and
+//! changes of the file.
 
 use crate::common::attaching::{Attaching, fuse, have_fuse, nbd, nbd_client, vhost, write};
 use crate::common::{Folder, Serving, bench, code, eventually, json, program, run, stderr, stdout};
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-/// An NBD server, files and a disk of a machine, all over memory.
+/// An NBD server, files and a virtual machine's disk, all over memory.
 fn three_kinds(folder: &Folder) -> Attaching {
     let ram = "ram = \"16M\"";
     let vm = vhost(folder, "vm", "ram = \"8M\"");
@@ -58,7 +58,8 @@ fn the_interface_has_the_limits_of_its_file_and_counts_what_they_hold_back() {
     let attaching = Attaching::start(&folder, &file);
     let mut silent = UnixStream::connect(folder.path("api.sock")).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
-    // The limit is that of this question, too: it is counted where the machine keeps it that long.
+    // The request itself may reach the limit too. It is counted if the machine holds it back for
+    // long enough.
     let mut held_back = 1;
     let metrics = loop {
         match attaching.ask("/metrics") {
@@ -167,7 +168,7 @@ fn a_signal_makes_the_attachments_those_of_the_file() {
     let mut attaching = Attaching::start(&folder, &[&*kept, &*gone, &*used].concat());
     let clients = ["kept", "used"].map(|name| nbd_client(&folder, name));
     eventually("a client", || attaching.show("used")["clients"] == 1);
-    // A bad file changes nothing, and the log says it.
+    // A bad file changes nothing, and is logged.
     write(
         &folder,
         "[[attachments]]\nname = \"x\"\nkind = \"nbd\"\nsokcet = \"/x\"\n",
@@ -192,7 +193,7 @@ fn a_signal_makes_the_attachments_those_of_the_file() {
     eventually("it is not in use", || {
         attaching.show("used")["clients"] == 0
     });
-    // Another device under a known name.
+    // A different device under an existing name.
     write(
         &folder,
         &[nbd(&folder, "kept", "ram = \"2M\""), other].concat(),
@@ -205,7 +206,7 @@ fn a_signal_makes_the_attachments_those_of_the_file() {
     assert_eq!(attaching.end(), Some(0));
 }
 
-/// Lost targets left no trace in the log.
+/// Regression: lost targets were not logged.
 #[test]
 fn the_state_follows_the_target_and_is_logged_once() {
     let folder = Folder::new();
@@ -272,7 +273,7 @@ fn the_state_follows_the_target_and_is_logged_once() {
     );
 }
 
-/// The class of the program that a rule names, and that of others.
+/// Checks the class of the program that a rule names, and that of other programs.
 #[test]
 fn a_rule_gives_the_requests_of_a_command_their_class() {
     if !have_fuse() {
@@ -287,7 +288,7 @@ fn a_rule_gives_the_requests_of_a_command_their_class() {
         let written = [0, 1].map(|class: usize| classes[class]["writes"].as_u64().unwrap());
         assert_eq!(written, expected, "{classes}");
     };
-    // The kernel may cut a write whose memory begins within a page.
+    // The kernel may split a write whose memory is not page-aligned.
     #[repr(align(4096))]
     struct Page([u8; 4096]);
     File::options()
@@ -307,7 +308,7 @@ fn a_rule_gives_the_requests_of_a_command_their_class() {
     assert_eq!(attaching.show("files")["class_rules"], 1);
 }
 
-/// Open files keep the first signal from ending it, and the second does not wait.
+/// Open files prevent the first signal from ending it; the second signal does not wait.
 #[test]
 fn open_files_end_with_a_second_signal() {
     if !have_fuse() {

@@ -1,5 +1,6 @@
-//! Attachments of a process that could not start, or that a killed process left: others serve
-//! meanwhile, and what clients rely on is there for the next process.
+//! Attachments that could not start, or that a killed process left behind: the remaining
+//! attachments are served meanwhile, and the next process takes over the state that clients rely
+//! on.
 
 use crate::common::attached::{Attached, have, succeeds};
 use crate::common::attaching::{Attaching, fuse, have_fuse, nbd, nbd_client, vhost, write};
@@ -12,7 +13,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The mount that a killed process left ended each further start, and with it all other attachments.
+/// Regression: the mount left by a killed process made each further start fail, for all
+/// attachments.
 #[test]
 fn all_kinds_of_a_killed_process_are_served_by_the_next_one() {
     if !have_fuse() {
@@ -55,7 +57,7 @@ fn all_kinds_of_a_killed_process_are_served_by_the_next_one() {
     assert_eq!(std::fs::read_dir(folder.path("files")).unwrap().count(), 0);
 }
 
-/// One target that was away ended the process of all attachments.
+/// Regression: one unreachable target ended the process of all attachments.
 #[test]
 fn an_attachment_that_does_not_start_keeps_no_other_one_from_serving() {
     let folder = Folder::new();
@@ -93,13 +95,13 @@ fn an_attachment_that_does_not_start_keeps_no_other_one_from_serving() {
         attaching.get("/metrics").contains(&line)
     };
     assert!(connected(&attaching, "away", 0) && connected(&attaching, "good", 1));
-    // More than one attempt later it is there.
+    // It becomes available after several attempts.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let _serving = serve(&address);
     assert!(attaching.line().starts_with("ready: away: "));
     assert!(connected(&attaching, "away", 1));
     assert_eq!(attaching.names(), ["away", "good", "missing"]);
-    // Each reason once until there is another one: of a target that ended just now there may be two.
+    // Each reason is logged once until it changes; a target that has just ended may yield two.
     let log = attaching.log();
     let told = |name| {
         let begin = format!("not attached: attachment \"{name}\"");
@@ -119,7 +121,7 @@ fn an_attachment_that_does_not_start_keeps_no_other_one_from_serving() {
     assert_eq!(attaching.end(), Some(0));
 }
 
-/// A process waited for a target that never answers until it gave up, and failed by that.
+/// Regression: a process waited for an unresponsive target until its time-out, and failed.
 #[test]
 fn a_signal_ends_a_process_that_waits_for_its_first_answer() {
     let folder = Folder::new();
@@ -148,7 +150,7 @@ fn a_signal_ends_a_process_that_waits_for_its_first_answer() {
     }
 }
 
-/// A change that could not start was an attachment lost, until the next signal.
+/// Regression: an attachment whose change failed to start was lost until the next signal.
 #[test]
 fn an_attachment_with_a_change_that_does_not_start_is_tried_again() {
     let folder = Folder::new();
@@ -176,8 +178,8 @@ fn an_attachment_with_a_change_that_does_not_start_is_tried_again() {
     });
 }
 
-/// The socket tells the next server that clients may rely on what they have not flushed: it was removed
-/// by a start that failed.
+/// The socket tells the next server that clients may rely on unflushed data. Regression: a failed
+/// start removed it.
 #[test]
 fn a_start_that_fails_leaves_the_socket_that_it_found() {
     let folder = Folder::new();
@@ -189,7 +191,7 @@ fn a_start_that_fails_leaves_the_socket_that_it_found() {
     drop(Attached::start(&args));
     let mut failing = program();
     failing.arg("attach").args(args);
-    // Nothing can be told to clients.
+    // The ready line cannot be written.
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = failing.stdout(full).output().unwrap();
     code(&output, 2);
@@ -198,8 +200,8 @@ fn a_start_that_fails_leaves_the_socket_that_it_found() {
     assert!(!Path::new(&socket).exists());
 }
 
-/// By the manager's default five starts within ten seconds were the last ones, and the threads of a
-/// block device's server may not be kept waiting for memory that it has to free.
+/// With the service manager's defaults, five starts within ten seconds were the last ones. The
+/// threads of a block device's server must not wait for memory that only they can free.
 #[test]
 fn the_units_start_again_and_have_the_rights_that_are_promised() {
     let unit = |name: &str| {
@@ -216,7 +218,8 @@ fn the_units_start_again_and_have_the_rights_that_are_promised() {
     assert!(bound.contains("CAP_SYS_RESOURCE"), "{bound}");
 }
 
-/// Clients know the limit of the beginning: their large requests failed from then on.
+/// Clients keep the transfer limit of the start. Regression: their large requests failed from then
+/// on.
 #[test]
 fn clients_go_on_with_a_target_that_takes_less_in_one_command() {
     if !have(&["nbdcopy"]) {

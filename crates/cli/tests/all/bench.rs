@@ -1,5 +1,5 @@
-//! `switchyard bench`: against a target and local devices. No number is compared with another
-//! that depends on the machine's speed.
+//! `switchyard bench`: against a target and local devices. No assertion depends on the machine's
+//! speed.
 
 use crate::common;
 use crate::common::{
@@ -63,7 +63,7 @@ fn apps_run_together_in_open_and_closed_loops() {
     assert_eq!(report["apps"][0]["intended_iops"], 500);
 }
 
-/// Each host has an admin queue and connections of its own, and each of them is tried.
+/// Each host has its own admin queue and connections, and each of them is checked.
 #[test]
 fn one_load_can_be_many_hosts() {
     const HOSTS: usize = 300;
@@ -81,7 +81,7 @@ fn one_load_can_be_many_hosts() {
         files.count()
     };
     let before = open();
-    // The number is looked at while the load goes on, which may be over before a look.
+    // The number is read during the load, which may end before that.
     let run_and_count = || {
         std::thread::scope(|scope| {
             let target = ["--target", serving.address(), "--app", app];
@@ -108,7 +108,7 @@ fn one_load_can_be_many_hosts() {
     }
 }
 
-/// It hung, and no request was done.
+/// Regression: it hung without completing a request.
 #[test]
 fn more_queues_than_are_granted_are_refused_with_what_to_do() {
     let serving = Serving::small();
@@ -232,14 +232,14 @@ fn ctrl_c_ends_early_with_what_was_measured() {
         "--log",
         "info",
     ]);
-    // A thread of the app's name is there once the signal handlers are.
+    // A thread with the app's name exists only after the signal handlers.
     eventually("the load runs", || cpu_ticks(child.id(), "a/0").is_some());
     let output = interrupt(child);
     code(&output, 0);
     assert_eq!(json(&output)["interrupted"], true);
 }
 
-/// Nothing was printed, and the process did not end.
+/// Regression: nothing was printed, and the process did not end.
 #[test]
 fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
     let ends = |lanes: &str| {
@@ -253,7 +253,7 @@ fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
             "--lanes",
             lanes,
         ]);
-        // More than the start takes.
+        // More time than the start takes.
         let pid = child.id();
         eventually("the load runs", || cpu_ticks(pid, "a/0") > Some(20));
         serving.signal("-KILL");
@@ -276,8 +276,8 @@ fn ctrl_c_ends_a_load_on_a_target_that_is_gone() {
     });
 }
 
-/// The fields of `stat` of a process's thread of this name, from its state on; `None` without such a
-/// thread.
+/// Returns the `stat` fields of a process's thread of this name, from its state on; `None` if there
+/// is no such thread.
 fn thread_stat(process: u32, thread: &str) -> Option<Vec<String>> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     let tasks = tasks.ok()?.flatten();
@@ -290,7 +290,7 @@ fn thread_stat(process: u32, thread: &str) -> Option<Vec<String>> {
     stats.find_map(of)
 }
 
-/// Time that the thread has used of a processor, in ticks.
+/// Processor time of the thread, in ticks.
 fn cpu_ticks(process: u32, thread: &str) -> Option<u64> {
     let stat = thread_stat(process, thread)?;
     let ticks = |field: usize| stat.get(field)?.parse::<u64>().ok();
@@ -320,7 +320,7 @@ fn processes_run_together_and_report_as_one() {
     check(&report, &["l", "t"]);
     assert!(report["apps"][0]["verified"].as_u64() > Some(0));
     assert!(report["apps"][0]["privilege"].is_string());
-    // Each process has a switchboard of its own.
+    // Each process has its own switchboard.
     let boards = report["switch"].as_array().unwrap();
     assert_eq!(boards.len(), 2);
     let requests = |board: usize, class: &str| -> u64 {
@@ -404,7 +404,7 @@ fn processes_end_early_with_their_leader_or_without_it() {
             let children = std::fs::read_to_string(file).unwrap_or_default();
             children.split_whitespace().map(str::to_owned).collect()
         };
-        // The threads of a load are named after their app, and it is under way.
+        // The threads of a load are named after their app, so the load is running.
         let runs = |process: &String| {
             let threads = std::fs::read_dir(format!("/proc/{process}/task"))
                 .into_iter()
@@ -478,7 +478,7 @@ fn a_cache_that_cannot_be_is_refused_with_what_to_do() {
     }
 }
 
-/// They were taken and had no effect, or another one than they say.
+/// Regression: these options were accepted without an effect, or with a wrong one.
 #[test]
 fn what_would_have_no_effect_is_refused_with_what_to_do() {
     for (args, words) in [
@@ -511,7 +511,7 @@ fn what_would_have_no_effect_is_refused_with_what_to_do() {
         told.contains("the vhost-user back end determines"),
         "{told}"
     );
-    // These are of the apps' own threads.
+    // Options of the apps' own threads.
     let threads = [
         "--knob",
         "polling=never",

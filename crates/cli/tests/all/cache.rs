@@ -1,5 +1,5 @@
-//! `switchyard serve` with a device that has a cache: what hosts are told, what a Flush does, and
-//! what is left after an orderly end and after a crash.
+//! `switchyard serve` with a cached device: the data reported to hosts, the effect of a Flush, and
+//! the data left after an orderly end and after a crash.
 
 use crate::common;
 use crate::common::{Folder, NQN, Serving, code, own_address, run, stdout};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 
 const PATTERN: [u8; 4096] = [0x5A; 4096];
 
-/// A target with a file behind a cache that writes nothing back by itself.
+/// A target with a file behind a cache without automatic write-back.
 struct Cached {
     folder: Folder,
     config: String,
@@ -30,14 +30,14 @@ impl Cached {
         Self { folder, config }
     }
 
-    /// Starts it at an address.
+    /// Starts the target at an address.
     fn serve(&self, address: &str) -> Serving {
         let config = format!("listen = [\"{address}\"]\n{}", self.config);
         let file = self.folder.write("target.toml", config);
         Serving::start(&["--config", &file])
     }
 
-    /// The first bytes of the device's file.
+    /// The first page of the device's file.
     fn first_page(&self) -> Vec<u8> {
         let mut page = vec![0; 4096];
         let mut file = std::fs::File::open(self.folder.path("disk.img")).unwrap();
@@ -45,13 +45,13 @@ impl Cached {
         page
     }
 
-    /// The interface's answer.
+    /// Returns the HTTP interface's response.
     fn ask(&self, head: &str, body: &str) -> String {
         let stream = UnixStream::connect(self.folder.path("api.sock")).unwrap();
         common::request(stream, head, body)
     }
 
-    /// Adds, by the interface, the device and a subsystem with a namespace over it.
+    /// Adds the device, and a subsystem with a namespace over it, by the HTTP interface.
     fn add(&self) {
         let disk = self.folder.path("disk.img");
         let device = format!(
@@ -68,7 +68,7 @@ impl Cached {
         }
     }
 
-    /// The value of a metric of the cache.
+    /// Value of a metric of the cache.
     fn metric(&self, name: &str) -> u64 {
         let text = self.ask("GET /metrics", "");
         let start = format!("switchyard_{name}{{device=\"disk\"}} ");
@@ -134,8 +134,8 @@ fn writes_that_a_crash_took_from_the_cache_are_reported_by_the_next_flush() {
     assert_eq!(found, PATTERN, "it was durable");
 }
 
-/// The life of the caches was that of the machine where the first cache came by the interface, and a
-/// Flush succeeded after a crash that had taken what was to be flushed.
+/// Regression: if the first cache was added by the HTTP interface, the life of the caches was that
+/// of the machine, and a Flush succeeded after a crash that had lost the data to be flushed.
 #[test]
 fn a_cache_that_the_interface_adds_is_lost_with_the_process_as_well() {
     let mut cached = Cached::new("");
@@ -163,7 +163,7 @@ fn a_cache_that_the_interface_adds_is_lost_with_the_process_as_well() {
     disk.flush().unwrap();
 }
 
-/// It was removed with what its cache had not written, and nothing said so.
+/// Regression: the device was removed, with its unwritten pages, without an error.
 #[test]
 fn a_device_with_pages_that_cannot_be_written_is_not_removed() {
     let fault = "[devices.disk.fault]\nseed = 1\n\
@@ -182,7 +182,7 @@ fn a_device_with_pages_that_cannot_be_written_is_not_removed() {
         assert!(removed.starts_with("HTTP/1.1 204"), "{removed}");
         cached.ask("DELETE /v1/devices/disk", "")
     };
-    // The write-back at the end of the channel fails, and so does the next one.
+    // The write-back when the channel closes fails, and so does the next one.
     for _ in 0..2 {
         let kept = remove();
         assert!(kept.contains("1 pages of 4 KiB"), "{kept}");
@@ -200,7 +200,7 @@ fn a_device_with_pages_that_cannot_be_written_is_not_removed() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// The last write-back fails: that is an error at the end, not a success.
+/// The last write-back fails, which is an error at the end, not a success.
 #[test]
 fn pages_that_cannot_be_written_at_the_end_are_an_error() {
     let fault = "[devices.disk.fault]\nseed = 1\n\

@@ -1,5 +1,5 @@
-//! `switchyard calibrate`: in virtual time, where what comes out is the same everywhere; and what it
-//! does not do to devices.
+//! `switchyard calibrate`: in virtual time, where the results are the same everywhere; and its
+//! protection of devices.
 
 use crate::common::{Folder, code, json, pattern, program, run, stderr};
 use config::DeviceModel;
@@ -71,7 +71,7 @@ fn what_cannot_be_calibrated_is_explained() {
         "{}",
         stderr(&price)
     );
-    // Prices that the device contradicts are no model.
+    // Prices that contradict the measurements yield no model.
     let wrong = run(&[&VIRTUAL[..], &["--write-cost", "40"]].concat());
     code(&wrong, 2);
     assert!(
@@ -94,7 +94,7 @@ fn what_holds_data_is_not_written() {
         text.contains("--write-cost") && text.contains("--destructive"),
         "{text}"
     );
-    // Whether what this machine measures is a model is another question.
+    // The measurements of this machine may or may not fit a model.
     let args = ["--quick", "--seconds", "0.02", "--write-cost", "10"];
     let reads = run(&[&["calibrate", &device], &args[..]].concat());
     let text = stderr(&reads);

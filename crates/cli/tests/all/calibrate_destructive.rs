@@ -1,8 +1,7 @@
-//! `switchyard calibrate --destructive`: what holds data is written only when that is asked for, and
-//! then there is the model of a file, and of another target's namespace.
+//! `switchyard calibrate --destructive`: data is only overwritten on request. Then a file and
+//! another target's namespace are calibrated.
 //!
-//! Whether what this machine measures is a model is another question: what is tested is what happens
-//! either way.
+//! The measurements of this machine may or may not fit a model; both outcomes are tested.
 
 use crate::common;
 use crate::common::{Folder, Serving, code, json, pattern, run, stderr};
@@ -13,17 +12,17 @@ use std::process::Output;
 
 const BYTES: usize = 4 << 20;
 
-/// Short, and every load only once it must be: to see what is done, not how fast.
+/// Short, and each load only once: the test checks the behaviour, not the speed.
 const SOON: [&str; 5] = ["--quick", "--seconds", "0.05", "--precondition", "0.1"];
 
-/// What is there before comes from the same generator as what the loads write, which takes small
-/// seeds; by others, no block of the two is the same.
+/// Seed of the initial data. The loads' writes come from the same generator, with small seeds; with
+/// a different seed, no block of the two is equal.
 const SEED: u64 = 0x0bad_5eed_0000_0000;
 
 const READER: &str = "nqn.2026-11.com.example:reader";
 
-/// A target whose namespace, in memory, is given 8000 tokens a second of which a write takes two, and
-/// of which one host may only read; with data.
+/// A target whose namespace is memory with initial data and has 8000 tokens per second. A write
+/// costs two tokens, and one host is read-only.
 fn serving(folder: &Folder, data: &[u8]) -> Serving {
     let model = common::device_model(8_000);
     let model = model.replace("write_millitokens = 10000", "write_millitokens = 2000");
@@ -46,15 +45,15 @@ fn serving(folder: &Folder, data: &[u8]) -> Serving {
     serving
 }
 
-/// What a target's namespace holds.
+/// Returns the content of a target's namespace.
 fn content(serving: &Serving, folder: &Folder) -> Vec<u8> {
     let out = folder.path("content");
     code(&run(&["read", serving.address(), "--output", &out]), 0);
     std::fs::read(out).unwrap()
 }
 
-/// Every 4 KiB of what was there is gone, and there is as much. But for the first request's 64 KiB:
-/// the load begins by reading them, and may write them again as they were.
+/// Checks that every 4 KiB of the old content is overwritten, and the size is unchanged. Except the
+/// first request's 64 KiB: the load begins by reading them, and may write them back unchanged.
 fn overwritten(before: &[u8], after: &[u8]) {
     const FIRST: usize = 64 << 10;
     assert_eq!(before.len(), after.len());
@@ -65,8 +64,8 @@ fn overwritten(before: &[u8], after: &[u8]) {
     assert_eq!(kept, None, "a block was not written");
 }
 
-/// It was loaded: that made a model, which a target takes; or the measurements are none, and there
-/// is no file of it.
+/// Checks that the device was loaded. Either that yielded a model, which a target accepts; or the
+/// measurements fit no model, and there is no model file.
 fn judged(output: &Output, model: &str, folder: &Folder) {
     if output.status.code() == Some(2) {
         let told = stderr(output);
@@ -134,7 +133,7 @@ fn a_peers_namespace_is_overwritten_when_that_is_asked_for() {
     let refused = run(&args);
     code(&refused, 2);
     assert!(stderr(&refused).contains("--destructive, which OVERWRITES ALL DATA"));
-    // Whom the target lets only read, the flag is of no use.
+    // For a read-only host, the flag has no effect.
     let reader = ["--destructive", "--host-nqn", READER];
     let denied = run(&[&args[..], &reader].concat());
     code(&denied, 2);

@@ -1,7 +1,6 @@
 //! `switchyard calibrate --live`: a target calibrates a device while it serves.
 //!
-//! Whether what this machine measures is a model is another question: what is tested is what happens
-//! either way.
+//! The measurements of this machine may or may not fit a model; both outcomes are tested.
 
 use crate::common;
 use crate::common::{Folder, Serving, code, eventually, json, program, run, stderr, stdout};
@@ -15,7 +14,8 @@ use std::process::{Command, Output, Stdio};
 
 const HOST: &str = "nqn.2026-11.com.example:db";
 
-/// A target with an emulated device and its model, one without, and where its interface is.
+/// Starts a target with two emulated devices, one with a model and one without; returns it with its
+/// HTTP interface.
 fn serving(folder: &Folder) -> (Serving, String, String) {
     let model = folder.path("model.toml");
     let calibrated = ["calibrate", "flash:A/4:16M", "--virtual", "--quick"];
@@ -45,7 +45,7 @@ fn live(args: &[&str], socket: &str) -> Output {
     run(&[&["calibrate", "--live"], args, &["--api", socket]].concat())
 }
 
-/// What the interface says of the calibration.
+/// Returns the calibration's progress from the HTTP interface.
 fn progress(socket: &str) -> String {
     let mut stream = UnixStream::connect(socket.trim_start_matches("unix:")).unwrap();
     let request = "GET /v1/devices/ssd/calibration HTTP/1.1\r\nHost: localhost\r\n\
@@ -70,7 +70,7 @@ fn a_device_is_calibrated_while_it_serves_within_a_share() {
     let newer = folder.path("newer.toml");
     let args = ["ssd", "--share", "25", "--seconds", "3", "--json"];
     let output = live(&[&args[..], &["--output", &newer]].concat(), &socket);
-    // Tenants are served all the while.
+    // Tenants are served during the calibration.
     let out = folder.path("out");
     let read = ["read", serving.address(), "--length", "64k", "--output"];
     code(&run(&[&read[..], &[&out, "--host-nqn", HOST]].concat()), 0);
@@ -84,7 +84,7 @@ fn a_device_is_calibrated_while_it_serves_within_a_share() {
     code(&output, 0);
     let seen = json(&output);
     assert_eq!(seen["state"], "done");
-    // Everything that it read was paid for, and never more than its share.
+    // Everything that it read was charged in tokens, and never exceeded its share.
     let spent = seen["spent_milli"].as_u64().unwrap();
     let share = rate_before * 1000 * 3 / 4 + rate_before;
     assert!(spent > 0 && spent <= share, "{spent} of {share}");

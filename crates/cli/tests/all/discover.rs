@@ -28,7 +28,7 @@ fn the_default_subsystem_is_listed_for_people_and_scripts() {
     );
 }
 
-/// What a referral leads to was missing from the list without a word.
+/// Regression: an unreachable referral was silently omitted from the list.
 #[test]
 fn a_referral_that_fails_is_told() {
     let folder = Folder::new();
@@ -45,7 +45,7 @@ fn a_referral_that_fails_is_told() {
         ),
     );
     let serving = Serving::start(&["--config", &file]);
-    // Nothing else gets the port while it is bound; it closes each connection at once.
+    // The port stays bound, so no other process gets it; each connection is closed at once.
     std::thread::spawn(move || drop(closed.accept()));
     let output = run(&["discover", serving.address(), "--json"]);
     code(&output, 0);

@@ -1,4 +1,4 @@
-//! The examples, each with the least that it can do: they set up, measure, print, and clean up.
+//! The examples, each with minimal effort: they set up, measure, print, and clean up.
 
 use crate::common::attached::have;
 use crate::common::{Folder, stderr, stdout};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs an example, and returns what it printed; nothing of it is left.
+/// Runs an example, and returns its output; checks that it leaves nothing behind.
 fn example(name: &str, settings: &[(&str, &str)]) -> String {
     let folder = Folder::new();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -18,7 +18,7 @@ fn example(name: &str, settings: &[(&str, &str)]) -> String {
     command.env("SECONDS_EACH", "1").env("RUNS", "1");
     command.env("SWITCHYARD_BIN", env!("CARGO_BIN_EXE_switchyard"));
     command.env("CARGO_TARGET_DIR", target);
-    // Other users reach what lies below it.
+    // Other users access files below it.
     command.env("TMPDIR", folder.path(""));
     let output = command.output().unwrap();
     let printed = stdout(&output);
@@ -28,7 +28,8 @@ fn example(name: &str, settings: &[(&str, &str)]) -> String {
     printed
 }
 
-/// Returns true as root with these programs: loop devices and mounts take that.
+/// Returns true if this is root and these programs are installed, as required for loop devices and
+/// mounts.
 fn as_root_with(programs: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
         block::skipped("not root");
@@ -42,7 +43,7 @@ fn as_root_with(programs: &[&str]) -> bool {
     have(programs)
 }
 
-/// Each row has a number for each of so many columns.
+/// Checks that each row has a number in each of the columns.
 fn has_rows(printed: &str, columns: usize, rows: &[&str]) {
     for row in rows {
         let line = printed.lines().find_map(|line| line.strip_prefix(row));
@@ -91,8 +92,8 @@ fn databases_run_on_a_disk_of_a_target() {
     }
 }
 
-/// Returns a search path on which the first start of QEMU ends as a guest does that its emulation let
-/// die, and later ones start QEMU.
+/// Returns a PATH with which the first start of QEMU ends like a guest killed by its emulation, and
+/// later starts run QEMU.
 fn dies_at_first(folder: &Folder) -> String {
     let path = std::env::var("PATH").unwrap();
     let program = folder.path("qemu-system-x86_64");

@@ -1,7 +1,7 @@
-//! File systems and a file of a remote namespace under the exercisers of others: `fsx`, which
-//! compares every byte that it reads with what it wrote, and `stress-ng`, with stressors that make,
-//! fill, rename, link and remove files. SWITCHYARD_EXERCISE_SECONDS is the time of each exerciser,
-//! SWITCHYARD_EXERCISE_KILLS how often the target is killed meanwhile.
+//! File systems and a file of a remote namespace under other projects' exercisers: `fsx`, which
+//! verifies every byte that it reads, and `stress-ng`, with stressors that create, fill, rename,
+//! link and remove files. SWITCHYARD_EXERCISE_SECONDS is the time of each exerciser,
+//! SWITCHYARD_EXERCISE_KILLS the number of kills of the target meanwhile.
 
 use crate::common;
 use crate::common::attached::{Attached, have, succeeds};
@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Operations of one run of `fsx`, after which another one begins with the next seed.
+/// Operations of one run of `fsx`; the next run uses the next seed.
 const FSX_OPERATIONS: &str = "1000";
 
-/// Every operation of `fsx` that both file systems have.
+/// Every operation of `fsx` that both file systems support.
 const FSX_ON_FILE_SYSTEM: &str = "
 flen = 1048576
 [weights]
@@ -33,7 +33,7 @@ posix_fadvise = 5
 copy_file_range = 2
 ";
 
-/// Every operation of `fsx` that keeps the size of a file. A range of zeroes is of whole blocks.
+/// Every operation of `fsx` that keeps the size of a file. Zeroed ranges are whole blocks.
 const FSX_ON_FILE: &str = "
 flen = 8388608
 blockmode = true
@@ -57,13 +57,13 @@ posix_fadvise = 5
 copy_file_range = 2
 ";
 
-/// One process of each, and files that fit side by side.
+/// One process of each stressor, with files that fit on the device together.
 const STRESSORS: &str = "--hdd 1 --hdd-bytes 4m --iomix 1 --iomix-bytes 4m --fallocate 1 \
     --fallocate-bytes 4m --fpunch 1 --dir 1 --dentry 1 --dentries 512 --rename 1 --link 1 \
     --symlink 1 --xattr 1 --sync-file 1 --sync-file-bytes 4m --fsize 1 --utime 1 --chmod 1 \
     --seek 1 --seek-size 4m --mmap 1 --mmap-file --mmap-bytes 4m --aio 1";
 
-/// A whole number of the environment, or the usual one.
+/// Returns a number from the environment, or the default.
 fn number(name: &str, usual: u64) -> u64 {
     let given = std::env::var(format!("SWITCHYARD_EXERCISE_{name}")).ok();
     given.map_or(usual, |text| text.parse().expect("a whole number"))
@@ -74,7 +74,7 @@ fn seconds() -> u64 {
     number("SECONDS", 4)
 }
 
-/// Runs `fsx` with one seed after another until the time is over, once at least.
+/// Runs `fsx` with successive seeds until the time is over, at least once.
 fn run_fsx(folder: &Folder, config: &str, file: &str) {
     let config = folder.write("fsx.toml", config);
     let artifacts = folder.path("");
@@ -89,7 +89,7 @@ fn run_fsx(folder: &Folder, config: &str, file: &str) {
     println!("fsx: {} runs of {FSX_OPERATIONS} operations", seed - 1);
 }
 
-/// Runs all stressors side by side; they check what they read.
+/// Runs all stressors concurrently; they verify the data that they read.
 fn run_stressors(place: &str) {
     let folder = format!("{place}/stressors");
     std::fs::create_dir(&folder).unwrap();
@@ -99,14 +99,14 @@ fn run_stressors(place: &str) {
     succeeds("stress-ng", &[&arguments[..], &stressors].concat());
 }
 
-/// A file system on a loop device over a file, taken back when dropped.
+/// A file system on a loop device over a file; unmounted and detached when dropped.
 struct FileSystem {
     device: String,
     place: String,
 }
 
 impl FileSystem {
-    /// Makes one; `None` where this machine has no loop device for it, after saying so.
+    /// Makes a file system; prints a message and returns `None` if no loop device is available.
     fn make(kind: &str, file: &str, place: String) -> Option<Self> {
         let arguments = [
             "--find",
@@ -130,7 +130,7 @@ impl FileSystem {
         Some(file_system)
     }
 
-    /// Unmounts it, and has `checker` look at it.
+    /// Unmounts it, and runs `checker` on it.
     fn check(&self, checker: &[&str]) {
         succeeds("umount", &[&self.place]);
         succeeds(checker[0], &[&checker[1..], &[&self.device]].concat());
@@ -143,14 +143,14 @@ impl Drop for FileSystem {
             ("umount", ["-l", &self.place]),
             ("losetup", ["-d", &self.device]),
         ] {
-            // It may be unmounted already.
+            // It may already be unmounted.
             let mut command = Command::new(program);
             let _ = command.args(argument).stderr(Stdio::null()).status();
         }
     }
 }
 
-/// The target is killed and started again while the exercisers run.
+/// Kills and restarts the target while the exercisers run.
 fn exercise(kind: &str, checker: &[&str]) {
     let programs = [
         "fsx",
@@ -172,7 +172,7 @@ fn exercise(kind: &str, checker: &[&str]) {
     let mut serving = Some(first);
     let mountpoint = folder.path("files");
     std::fs::create_dir(&mountpoint).unwrap();
-    // Where a target does not start again, the exercisers have to end.
+    // If the target does not restart, the exercisers must end.
     let target = ["--target", &address, "--io-timeout", "60"];
     let attached = Attached::start(&[&["fuse", &mountpoint], &target[..]].concat());
     let made = FileSystem::make(kind, &attached.uri, folder.path("mounted"));
@@ -186,7 +186,7 @@ fn exercise(kind: &str, checker: &[&str]) {
         let (mut kills, most) = (0, number("KILLS", 5));
         while kills < most && !load.is_finished() {
             sleep(Duration::from_millis(400));
-            // By SIGKILL, and it is gone before the next one takes its place.
+            // By SIGKILL; it must have ended before the next one takes its address.
             drop(serving.take());
             serving = Some(serve(&address));
             kills += 1;
@@ -210,7 +210,7 @@ fn exercisers_find_nothing_wrong_with_xfs_on_a_killed_target() {
     exercise("xfs", &["xfs_repair", "-n"]);
 }
 
-/// No file system and no privilege: the requests are those of `fsx` itself.
+/// Without a file system or privileges: the requests are those of `fsx` itself.
 #[test]
 fn an_exerciser_finds_nothing_wrong_with_the_file_of_a_namespace() {
     if !have(&["fsx"]) {

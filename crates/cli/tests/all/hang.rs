@@ -1,6 +1,6 @@
-//! A device that never answers some requests, behind a target of its own: what its host is told,
-//! that the host's other requests go on, and that the target ends all the same. Time-outs are real,
-//! so this takes some seconds.
+//! A device that never completes some requests, behind a separate target: the errors that the host
+//! receives, the progress of the host's other requests, and the end of the target. Time-outs are
+//! real, so this takes some seconds.
 
 use crate::common::{Folder, NQN, Serving, eventually, pattern};
 use block::BlockError;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const BLOCK: usize = 4096;
 
-/// Serves 16 MiB of memory, of which every read that touches block 8 hangs, for ever.
+/// Serves 16 MiB of memory; every read that includes block 8 hangs.
 fn serving(folder: &Folder) -> Serving {
     let config = folder.write(
         "switchyard.toml",
@@ -25,8 +25,7 @@ fn serving(folder: &Folder) -> Serving {
     Serving::start(&["--config", &config])
 }
 
-/// A host that loses its patience with commands soon; it must live as long as what is done with the
-/// subsystem.
+/// A host with short command time-outs; it must live as long as its subsystem is used.
 fn connect(serving: &Serving) -> (Host, Subsystem) {
     let host = Host::builder()
         .command_timeout(Duration::from_millis(500))
@@ -49,8 +48,8 @@ fn a_read_that_hangs_times_out_while_everything_else_goes_on_and_the_target_ends
         std::thread::spawn(move || namespace.read(8 * BLOCK as u64, &mut [0; BLOCK]))
     };
 
-    // Abort does not help, because the device has the request. Each time the host makes all its
-    // connections anew, sends everything again, and after the third time it gives the read up.
+    // Abort has no effect, because the device has the request. After each time-out the host
+    // reconnects and replays its commands; after the third time it fails the read.
     let (mut rounds, mut read) = (0, vec![0; BLOCK]);
     while !hanging.is_finished() {
         rounds += 1;
@@ -75,8 +74,8 @@ fn a_read_that_hangs_times_out_while_everything_else_goes_on_and_the_target_ends
     assert!(error.contains("a command and its Abort"), "{error}");
     namespace.read(0, &mut read).unwrap();
 
-    // The target still waits for its device, and lets go of it all the same. Whoever stops it
-    // learns that it did not finish what it was asked.
+    // The target still waits for its device, and ends nevertheless. Its exit code shows that a
+    // command was abandoned.
     serving.signal("-TERM");
     let (code, said) = serving.end();
     assert_eq!(code, Some(1), "{said}");

@@ -46,7 +46,7 @@ fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
     code(&output, 2);
     let said = stderr(&output);
     assert!(said.contains("discover"), "{said}");
-    // The status has another name for other commands.
+    // The status has a different name for other commands.
     assert!(
         said.contains("refused: Connect Invalid Parameters"),
         "{said}"
@@ -60,7 +60,7 @@ fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
     );
 }
 
-/// The UUID of namespace 1 of a target that is started with these arguments, and ended.
+/// Returns the UUID of namespace 1 of a target that is started with these arguments and then ended.
 fn uuid_of_a_target_with(args: &[&str]) -> String {
     let serving = Serving::start(&[&["--listen", "127.0.0.1:0"], args].concat());
     let output = run(&["identify", serving.address(), "--json", "--nsid", "1"]);
@@ -79,7 +79,7 @@ fn a_volume_keeps_its_uuid_and_another_in_its_place_has_its_own() {
     assert_eq!(uuid_of_a_target_with(&["--file", &first]), uuid);
     assert_ne!(uuid_of_a_target_with(&["--file", &second]), uuid);
 
-    // What was in memory is gone with the target.
+    // Memory is lost with the target.
     let memory = ["--ram", "1M"];
     assert_ne!(
         uuid_of_a_target_with(&memory),

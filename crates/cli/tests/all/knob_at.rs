@@ -1,11 +1,11 @@
-//! `switchyard bench --knob-at`: knobs of the host's switchboard, turned under load.
+//! `switchyard bench --knob-at`: changes knobs of the host's switchboard under load.
 
 use crate::common::{Serving, bench_until, code, json, run, run_until, stderr, stdout};
 use serde_json::Value;
 use std::cell::Cell;
 use std::process::Output;
 
-/// Fixed doorbells, a request of each kind, and everything compared.
+/// Fixed doorbells, reads and writes, and verification.
 const LOAD: [&str; 5] = [
     "--baseline",
     "linux",
@@ -14,14 +14,14 @@ const LOAD: [&str; 5] = [
     "--verify",
 ];
 
-/// The times, knobs and values to turn in a load of so many seconds, in their order.
+/// The times, knobs and values to set in a load of `seconds`, in order.
 fn turns(seconds: f64) -> [(f64, &'static str, &'static str); 2] {
     let [first, second] = [0.4, 0.6].map(|part| part * seconds);
     [(first, "doorbell", "immediate"), (second, "caravan", "off")]
 }
 
-/// Turns knobs under load, which takes as long as `is_enough` asks for. Returns what was said, and
-/// the seconds.
+/// Changes knobs under load, for as long as `is_enough` requires. Returns the output, and the
+/// seconds.
 fn turned(
     serving: &Serving,
     further: &[&str],
@@ -33,7 +33,7 @@ fn turned(
         let [first, second] =
             turns(seconds).map(|(at, knob, value)| format!("{at}:{knob}={value}"));
         let seconds = seconds.to_string();
-        // The later one is said first.
+        // The later change is given first.
         let knobs = ["--knob-at", &second, "--knob-at", &first, "--warmup", "0.1"];
         let bench = ["bench", "--target", serving.address()];
         run(&[&bench[..], &LOAD, &knobs, &["--seconds", &seconds], further].concat())
@@ -42,7 +42,7 @@ fn turned(
     (output, measured.get())
 }
 
-/// The report of a load with knobs turned and something done before and after.
+/// Returns the report of a load with knob changes and requests before and after them.
 fn turned_report(serving: &Serving, further: &[&str]) -> (Value, f64) {
     let (output, seconds) = turned(serving, &[&["--json"], further].concat(), |output| {
         output.status.code() != Some(0) || {
@@ -55,7 +55,7 @@ fn turned_report(serving: &Serving, further: &[&str]) -> (Value, f64) {
     (json(&output), seconds)
 }
 
-/// How often the doorbells of a process rang for `reason`.
+/// Number of times that the doorbells of a process rang for `reason`.
 fn rings(switch: &Value, reason: &str) -> u64 {
     let cores = switch["cores"].as_array().unwrap().iter();
     let classes = cores.flat_map(|core| core["classes"].as_object().unwrap().values());
@@ -63,12 +63,12 @@ fn rings(switch: &Value, reason: &str) -> u64 {
     counts.sum()
 }
 
-/// The same for all reasons that hold requests back.
+/// The same for all reasons that hold requests.
 fn held(switch: &Value) -> u64 {
     rings(switch, "timer") + rings(switch, "requests_full")
 }
 
-/// Checks that everything was turned, in its order and not before its time, and counted.
+/// Checks that all changes were made, in order, not before their times, and counted.
 #[track_caller]
 fn check_turned(switch: &Value, seconds: f64) {
     let turned = switch["turned"].as_array().unwrap();
@@ -79,7 +79,7 @@ fn check_turned(switch: &Value, seconds: f64) {
             (&turned["knob"], &turned["value"]),
             (&knob.into(), &value.into())
         );
-        // Not before its time; how long after, the machine decides.
+        // Not before its time; the delay depends on the machine.
         assert!(turned["at_seconds"].as_f64().unwrap() >= at, "{turned}");
     }
     assert!(held(switch) > 0, "before, requests were held: {switch}");
@@ -108,7 +108,7 @@ fn a_knob_turned_under_load_counts_and_loses_nothing() {
     let before = json(&before);
     check_nothing_lost(&before);
     assert!(before["switch"][0]["turned"].is_null());
-    // A fixed doorbell never rings because nothing is held.
+    // A fixed doorbell never rings because holding is disabled.
     assert_eq!(rings(&before["switch"][0], "disabled"), 0);
 
     let (report, seconds) = turned_report(&serving, &[]);
@@ -188,7 +188,7 @@ fn what_cannot_be_turned_is_refused_before_the_start() {
             "the measured time of 0.5 s",
         ),
     ] {
-        // Nobody listens there: what is wrong is said before anybody connects.
+        // Nothing listens there: the error is reported before a connection attempt.
         let target = ["bench", "--target", "127.0.0.1:1"];
         let measured = ["--seconds", "0.5"];
         let output = run(&[&target[..], &LOAD, &measured, further].concat());

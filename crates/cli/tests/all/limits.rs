@@ -34,17 +34,17 @@ fn serve_says_when_the_hard_limit_is_less_than_its_connections_need() {
     }
 }
 
-/// The program with so little locked memory. The limit does not bind whoever may lock memory, so
-/// root becomes a user that nobody else is: the kernel counts the rings of a user's processes
-/// together.
+/// The program with this limit on locked memory. The limit does not apply to a process that may
+/// lock memory, so root changes to an otherwise unused user: the kernel sums the rings of a user's
+/// processes.
 fn with_locked_memory(kib: u32, folder: &Folder) -> Command {
     let mut command = limited_program(&format!("ulimit -l {kib}"));
     if rustix::process::geteuid().is_root() {
         let nobody_else = 70_000 + std::process::id() % 1_000_000;
-        // Where it was built may be for root alone.
+        // The build directory may be accessible to root only.
         let program = folder.path("switchyard");
-        // By another process: a file that this one has open to write, any process that another test
-        // starts has as well, and such a file cannot be executed.
+        // By another process: a file that is open for writing cannot be executed, and processes
+        // started by other tests would inherit the open file.
         let copied = Command::new("cp")
             .args([env!("CARGO_BIN_EXE_switchyard"), &program])
             .status();
@@ -64,7 +64,7 @@ fn with_locked_memory(kib: u32, folder: &Folder) -> Command {
     command
 }
 
-/// Serves on one core, and a ring more or less is one core's.
+/// Serves on one core, so that the number of rings is the number of cores.
 fn serve_arguments() -> [String; 7] {
     let core = reactor::placement::allowed_cores().unwrap()[0];
     [
@@ -87,7 +87,7 @@ fn serve_arguments() -> [String; 7] {
 fn what_containers_have_of_locked_memory_is_enough_to_serve() {
     let folder = Folder::new();
     let limited = with_locked_memory(64, &folder);
-    // Only a user whose processes are counted alone has all of it.
+    // Only a user without other processes has the whole limit.
     if !rustix::process::geteuid().is_root() {
         block::skipped("other programs of this user may have taken its locked memory");
         return;
@@ -105,7 +105,7 @@ fn without_locked_memory_it_says_what_to_do() {
     let folder = Folder::new();
     let output = with_locked_memory(0, &folder)
         .args(serve_arguments())
-        // Kernels that do not count rings let it serve: then its input's end ends it.
+        // Kernels that do not count rings let it serve; then the end of its input ends it.
         .arg("--until-stdin-ends")
         .output()
         .unwrap();

@@ -1,4 +1,4 @@
-//! The tests of this crate that may share a process: one program, which links in the time of one.
+//! The tests of this crate that may share a process, in one program to save link time.
 #![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
 
 mod attach;

@@ -31,7 +31,7 @@ fn every_command_has_a_page() {
     }
 }
 
-/// It was refused, with the name of the first page.
+/// Regression: it was refused, with the name of the first page.
 #[test]
 fn a_directory_that_is_missing_is_made() {
     let folder = Folder::new();

@@ -12,7 +12,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The end of an attachment's URI with the certificates of a client.
+/// Suffix of an attachment's URI with the certificates of a client.
 fn uri(attached: &Attached, certificates: &Path) -> String {
     let begins = if attached.uri.contains('?') { '&' } else { '?' };
     format!(
@@ -22,7 +22,7 @@ fn uri(attached: &Attached, certificates: &Path) -> String {
     )
 }
 
-/// The image that QEMU's programs reach at this port, by the certificates of a client.
+/// Options of the image on this port for QEMU's programs, with the certificates of a client.
 fn image(port: &str, certificates: &Path) -> [String; 3] {
     let credentials = format!(
         "tls-creds-x509,id=tls,endpoint=client,verify-peer=yes,dir={}",
@@ -95,7 +95,7 @@ fn unmodified_clients_copy_through_tls() {
     assert!(read.stdout == pattern(1, 16 << 20), "the target has it");
 }
 
-/// The options of an image as those of the one above it.
+/// The options of an image, in the form for an image that contains it.
 fn nested(image: &str) -> String {
     let options = image.split(',').map(|option| format!("file.{option}"));
     options.collect::<Vec<_>>().join(",")

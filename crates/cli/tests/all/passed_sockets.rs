@@ -12,7 +12,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
-/// The program with `passed` as its descriptor 3, for the process `meant` (a word of the shell).
+/// The program with `passed` as its descriptor 3, and LISTEN_PID set to `meant` (a shell
+/// expression).
 fn passing(passed: impl Into<OwnedFd>, meant: &str) -> Command {
     let script = format!("export LISTEN_FDS=1 LISTEN_PID={meant} && exec 3<&0 0</dev/null");
     let mut command = limited_program(&script);
@@ -40,7 +41,7 @@ fn a_server_serves_the_clients_of_a_passed_socket_and_leaves_it_there() {
     let manager = UnixListener::bind(&path).unwrap();
     let inode = fs::metadata(&path).unwrap().ino();
     for _ in 0..2 {
-        // It waits since before the server.
+        // It has waited since before the server started.
         let early = UnixStream::connect(&path).unwrap();
         let command = passing(manager.try_clone().unwrap(), "$$");
         let attached = Attached::start_by(command, &["nbd", "--socket", &path, "--ram", "1M"]);
@@ -81,7 +82,7 @@ fn a_back_end_serves_a_passed_socket_and_leaves_it_there() {
     assert!(Path::new(&path).exists());
 }
 
-/// Two attachments of one socket would deal its clients to different disks.
+/// Two attachments on one socket would distribute its clients among different disks.
 #[test]
 fn one_attachment_at_a_time_has_a_passed_socket() {
     let folder = Folder::new();

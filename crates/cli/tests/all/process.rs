@@ -1,5 +1,5 @@
-//! The process of a target among the things that happen to processes: signals under load, a stop of
-//! seconds, a full disk for its log, a file that disappears, a service manager.
+//! External events in the life of a target process: signals under load, suspension, a full disk for
+//! its log, a file that disappears, a service manager.
 
 use crate::common;
 use crate::common::attached::Attached;
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 const BLOCK: usize = 4096;
 
-/// Threads that write at the same time, each its own blocks.
+/// Threads that write concurrently, each to its own blocks.
 const WRITERS: u64 = 4;
 
-/// Blocks of each.
+/// Blocks per thread.
 const BLOCKS: u64 = 64;
 
-/// A host that notices soon that its target is gone, and does not wait long for it.
+/// A host that quickly detects the loss of its target, with short time-outs.
 fn connect(serving: &Serving) -> (Host, Subsystem) {
     connect_with(serving, Duration::from_secs(1))
 }
@@ -37,7 +37,7 @@ fn connect_with(serving: &Serving, keep_alive: Duration) -> (Host, Subsystem) {
     (host, subsystem)
 }
 
-/// Writes and reads back until it is told to stop or fails. Returns whether all went well.
+/// Writes and verifies until it is stopped or fails. Returns true if everything succeeded.
 fn work(subsystem: &Subsystem, writer: u64, stop: &AtomicBool, done: &AtomicU64) -> bool {
     let namespace = subsystem.namespace(1).unwrap();
     let mut read = vec![0; BLOCK];
@@ -79,8 +79,8 @@ fn sigterm_under_load_answers_what_is_under_way_and_ends() {
     });
 }
 
-/// As long as the process stands still nobody is served; then everybody is, and nothing is lost,
-/// although keep-alive timers of both sides have run out meanwhile.
+/// While the process is suspended, no host is served; afterwards all hosts are served, and nothing
+/// is lost, although keep-alive timers of both sides have expired meanwhile.
 #[test]
 fn a_target_that_is_stopped_for_a_while_goes_on() {
     let serving = Serving::small();
@@ -128,13 +128,13 @@ fn a_full_disk_for_the_log_disturbs_nobody() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Breaks a configuration file: at each SIGHUP the log then has a line of 9 KB about it.
+/// Makes a configuration file invalid: each SIGHUP then logs a line of 9 KB about it.
 fn break_config(config: &str) {
     let text = std::fs::read_to_string(config).unwrap();
     std::fs::write(config, format!("{text}{} = 1\n", "x".repeat(9000))).unwrap();
 }
 
-/// A pipe that nobody empties once stopped every thread that had something to say.
+/// Regression: a full log pipe blocked every thread that logged.
 #[test]
 fn a_log_that_nobody_reads_disturbs_nobody() {
     let folder = Folder::new();
@@ -174,7 +174,7 @@ fn a_log_that_nobody_reads_disturbs_nobody() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Nobody reads what it says any more, and then it is started with neither output at all.
+/// Closes the reader of its outputs, and then starts it with neither output open.
 #[test]
 fn a_target_without_outputs_serves() {
     let folder = Folder::new();
@@ -196,7 +196,8 @@ fn a_target_without_outputs_serves() {
     eventually("it answers", || {
         run(&["config", "show", "--api", &socket]).status.success()
     });
-    // Where its outputs were, nothing else has been opened that it would write its log to.
+    // The descriptors of its outputs must not refer to a newly opened file, to which it would write
+    // its log.
     for descriptor in [1, 2] {
         let path = format!("/proc/{}/fd/{descriptor}", child.id());
         assert_eq!(
@@ -218,8 +219,8 @@ fn write_and_read(serving: &Serving) {
     assert!(read == written);
 }
 
-/// A target whose folder is a file system of two MiB, with its log in it; `None`, and a reason on
-/// stdout, where such a thing cannot be made.
+/// A target whose folder, with its log, is a file system of 2 MiB; prints the reason and returns
+/// `None` if that cannot be made.
 fn in_a_small_file_system(folder: &str, args: &[&str]) -> Option<Serving> {
     let mount = "mount -t tmpfs -o size=2m tmpfs \"$DIR\"";
     let script = format!("{mount} && exec \"$0\" \"$@\" 2>>\"$DIR/log\"");
@@ -240,8 +241,8 @@ fn in_a_small_file_system(folder: &str, args: &[&str]) -> Option<Serving> {
     None
 }
 
-/// Its log and its device are in a file system that is full: a write says so, others go on, lines of
-/// the log are dropped, and how many is in the log once there is room.
+/// Its log and its device are in a full file system: a write fails, other writes succeed, log lines
+/// are dropped, and their number is logged once there is room.
 #[test]
 fn a_full_file_system_of_the_log_and_of_a_device() {
     let folder = Folder::new();
@@ -276,7 +277,7 @@ fn a_full_file_system_of_the_log_and_of_a_device() {
     );
     assert!(filled > 8, "{filled} pieces");
     let single = pattern(2, BLOCK);
-    // Up to the last page, so that no line of the log has room.
+    // Fill it up to the last page, so that no log line fits.
     let mut last = filled * piece.len() as u64;
     while namespace.write(last, &single).is_ok() {
         last += BLOCK as u64;
@@ -290,7 +291,7 @@ fn a_full_file_system_of_the_log_and_of_a_device() {
     }
     namespace.write(0, &single).unwrap();
     namespace.flush().unwrap();
-    // A line that does not fit fills the last page of the log, and the rest of it is dropped.
+    // A line that does not fit fills the last page of the log; its remainder is dropped.
     let log = format!("/proc/{}/root{inside}/log", serving.pid());
     break_config(&config);
     eventually("the log is full", || {
@@ -309,7 +310,7 @@ fn a_full_file_system_of_the_log_and_of_a_device() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// A load that stands still for a while finds all as it left it.
+/// A load that is suspended for a while finds everything unchanged.
 #[test]
 fn a_host_that_is_stopped_for_a_while_goes_on() {
     let serving = Serving::small();
@@ -399,7 +400,7 @@ fn neither_a_pipe_nor_a_folder_is_waited_for() {
     }
 }
 
-/// It was refused, as if other users of the process waited for it.
+/// Regression: it was refused, as if other users of the process waited for it.
 #[test]
 fn a_process_starts_by_what_a_program_writes_and_does_not_wait_for_it_again() {
     let folder = Folder::new();
@@ -436,7 +437,7 @@ fn a_process_starts_by_what_a_program_writes_and_does_not_wait_for_it_again() {
     assert_eq!(attached.detach(), Some(0));
 }
 
-/// The end of the file was cut off, and nothing said so.
+/// Regression: the end of the file was silently cut off.
 #[test]
 fn a_file_with_a_part_of_a_block_says_what_is_not_served() {
     let folder = Folder::new();
@@ -448,7 +449,7 @@ fn a_file_with_a_part_of_a_block_says_what_is_not_served() {
     assert!(said.contains("the last 1809 bytes"), "{said}");
 }
 
-/// The numbers that the kernel shows for every thread of a process.
+/// The values that the kernel shows for each thread of a process.
 fn of_threads(pid: u32, key: &str) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let mut values: Vec<String> = threads
@@ -467,7 +468,7 @@ fn of_threads(pid: u32, key: &str) -> Vec<String> {
 fn no_thread_keeps_capabilities_that_a_target_does_not_need() {
     let serving = Serving::small();
     assert_eq!(of_threads(serving.pid(), "NoNewPrivs"), ["1"]);
-    // Files of others, low ports, locked memory and priorities.
+    // CAP_DAC_OVERRIDE, CAP_NET_BIND_SERVICE, CAP_IPC_LOCK and CAP_SYS_NICE.
     let most = 1 << 1 | 1 << 10 | 1 << 14 | 1 << 23;
     for key in ["CapEff", "CapPrm", "CapInh"] {
         for value in of_threads(serving.pid(), key) {
@@ -477,7 +478,7 @@ fn no_thread_keeps_capabilities_that_a_target_does_not_need() {
     }
 }
 
-/// Everything that a target does goes on within the bounds; what leads out of them does not.
+/// All functions of a target work within the sandbox; access outside of it fails.
 #[test]
 fn a_confined_target_serves_and_reaches_nothing_else() {
     let folder = Folder::new();
@@ -508,7 +509,7 @@ fn a_confined_target_serves_and_reaches_nothing_else() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "exec \"$0\" \"$@\" 2>\"$LOG\""]);
     shell.arg(env!("CARGO_BIN_EXE_switchyard")).env("LOG", &log);
-    // LeakSanitizer looks at the process by ptrace, which the filter refuses.
+    // LeakSanitizer inspects the process by ptrace, which the filter refuses.
     shell.env("LSAN_OPTIONS", "detect_leaks=0");
     let serving = Serving::start_by(shell, &args);
     assert_eq!(of_threads(serving.pid(), "Seccomp:"), ["2"]);
@@ -523,7 +524,7 @@ fn a_confined_target_serves_and_reaches_nothing_else() {
     let api = format!("unix:{socket}");
     let tenant = ["tenant", "add", "t", "--host", "nqn.2026-11.io.example:t"];
     code(&run(&[&tenant[..], &["--api", &api]].concat()), 0);
-    // The file may name it, and the kernel refuses it.
+    // The configuration may name the file, but the kernel refuses access.
     let more = format!("[devices.other]\ntype = \"file\"\npath = \"{outside}/other\"\n");
     toml(&more);
     serving.signal("-HUP");
@@ -568,7 +569,7 @@ fn a_service_manager_is_told_and_its_watchdog_fed() {
     assert_eq!(ended, Some(0), "{said}");
 }
 
-/// A thread asked the cores without a pause, and said each time that they hang.
+/// Regression: a thread polled the cores without a pause, and reported each time that they hang.
 #[test]
 fn a_watchdog_without_a_time_is_none() {
     let folder = Folder::new();

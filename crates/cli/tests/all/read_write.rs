@@ -1,4 +1,4 @@
-//! `switchyard read` and `switchyard write`: what goes in comes out, whatever its alignment.
+//! `switchyard read` and `switchyard write`: data is returned unchanged, whatever its alignment.
 
 use crate::common::{Folder, Serving, code, json, pattern, run, run_with_input, stderr};
 

@@ -1,4 +1,4 @@
-//! The kernel breaks the ring of a target's core: the process ends, and says why.
+//! The kernel breaks the ring of a target's core: the process ends with an error.
 
 use crate::common::attached::have;
 use crate::common::{NQN, Serving, program};
@@ -11,7 +11,8 @@ fn a_ring_that_breaks_ends_the_process_with_an_error() {
     if !have(&["strace"]) {
         return;
     }
-    // Each thread's hundredth call of its ring fails, and all after it. The tracer ends as its target.
+    // The hundredth ring call of each thread fails, and all later ones. The tracer ends with its
+    // target.
     let mut traced = Command::new("strace");
     traced.args(["-f", "-qq", "-o", "/dev/null"]);
     traced.args(["-e", "trace=io_uring_enter"]);

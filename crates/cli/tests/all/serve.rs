@@ -1,4 +1,4 @@
-//! `switchyard serve`: what it says, what it refuses, and how it changes and ends.
+//! `switchyard serve`: its output, its errors, its changes, and its end.
 
 use crate::common;
 use crate::common::{
@@ -154,7 +154,7 @@ fn a_bad_configuration_is_named_by_file_line_and_key() {
     );
 }
 
-/// A configuration with these namespaces, each on memory of its own.
+/// A configuration with these namespaces, each on its own memory.
 fn configuration(sizes: &[&str], extra: &str) -> String {
     let mut text = format!("listen = [\"127.0.0.1:0\"]\n{extra}\n");
     for (index, size) in sizes.iter().enumerate() {
@@ -190,7 +190,7 @@ fn sighup_applies_the_changed_file() {
     eventually("the second namespace appears", || {
         namespaces(serving.address()) == [(1, 8 << 20), (2, 4 << 20)]
     });
-    // A bad file changes nothing, and does not end it.
+    // A bad file changes nothing, and does not end the process.
     folder.write("s.toml", "nonsense");
     serving.signal("-HUP");
     folder.write("s.toml", configuration(&["8M", "4M", "2M"], ""));
@@ -203,8 +203,9 @@ fn sighup_applies_the_changed_file() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
-/// The old device still had the lock of the file: hosts lost their namespace for a while, and the
-/// new name was not in force, although that was the remedy for a device that is to change.
+/// Regression: the old device still held the file's lock. Hosts lost their namespace for a while,
+/// and the new name did not take effect, although a new name is the documented way to change a
+/// device.
 #[test]
 fn a_file_goes_from_a_device_to_one_of_another_name() {
     let folder = Folder::new();
@@ -281,7 +282,8 @@ fn only_allowed_hosts_see_and_use_a_subsystem() {
     );
 }
 
-/// The host was told to be allowed, which it was, and the log said nothing.
+/// Regression: the host received the error of a host that is not allowed, although it was allowed,
+/// and nothing was logged.
 #[test]
 fn a_host_outside_of_its_tenants_networks_is_told_of_them_and_logged() {
     let folder = Folder::new();
@@ -303,7 +305,7 @@ fn a_host_outside_of_its_tenants_networks_is_told_of_them_and_logged() {
     assert!(errors.contains(host), "{errors}");
 }
 
-/// The second problem was a line without a time and a level.
+/// Regression: the second problem was logged as a line without a time and a level.
 #[test]
 fn each_problem_of_a_file_is_a_line_of_the_log() {
     let folder = Folder::new();
@@ -498,7 +500,7 @@ fn a_limit_of_the_file_holds_hosts_back_and_is_counted() {
         eventually(line, || metrics().lines().any(|other| other == line));
     };
     shows("switchyard_limit_max{limit=\"controllers\"} 2");
-    // A host that says nothing.
+    // A host that sends nothing.
     let silent = TcpStream::connect(serving.address()).expect("it listens");
     shows("switchyard_limited_total{limit=\"connect_timeout_ms\"} 1");
     drop(silent);

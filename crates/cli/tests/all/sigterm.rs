@@ -1,5 +1,5 @@
-//! SIGTERM while hosts write to a file: what was acknowledged is in the file, and the exit code is 1
-//! exactly if commands were given up.
+//! SIGTERM while hosts write to a file: acknowledged writes are in the file, and the exit code is 1
+//! if and only if commands were abandoned.
 
 use crate::common::{Folder, NQN, Serving, eventually, pattern};
 use block::BlockError;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 const BLOCK: usize = 4096;
 
-/// Threads that write at the same time, each its own blocks.
+/// Threads that write concurrently, each to its own blocks.
 const WRITERS: u64 = 4;
 
-/// Blocks of each.
+/// Blocks per thread.
 const BLOCKS: u64 = 64;
 
-/// Serves a file of 16 MiB; with more lines about the device.
+/// Serves a file of 16 MiB; `device` has further configuration lines of the device.
 fn serve(folder: &Folder, drain_ms: u32, device: &str) -> Serving {
     let disk = folder.path("disk");
     let config = folder.write(
@@ -30,7 +30,7 @@ fn serve(folder: &Folder, drain_ms: u32, device: &str) -> Serving {
     Serving::start(&["--config", &config])
 }
 
-/// A host that does not wait long for a target that is gone.
+/// A host with short time-outs for a lost target.
 fn connect(serving: &Serving) -> (Host, Subsystem) {
     let host = Host::builder()
         .loss_timeout(Some(Duration::from_secs(1)))
@@ -40,16 +40,16 @@ fn connect(serving: &Serving) -> (Host, Subsystem) {
     (host, subsystem)
 }
 
-/// What a writer was told of one of its blocks.
+/// Results of a writer's writes to one of its blocks.
 #[derive(Clone, Default)]
 struct Told {
-    /// The round of the last write that was acknowledged, if any.
+    /// The round of the last acknowledged write, if any.
     done: Option<u64>,
-    /// That of a later one which failed: nobody knows whether it was done.
+    /// The round of a later failed write, which may or may not have been executed.
     unknown: Option<u64>,
 }
 
-/// Returns the content of a block that this writer wrote in this round, which no other write has.
+/// Returns the unique content of a block that this writer wrote in this round.
 fn content(writer: u64, round: u64) -> Vec<u8> {
     pattern(writer << 32 | round, BLOCK)
 }
@@ -58,7 +58,7 @@ fn offset(writer: u64, block: u64) -> u64 {
     (writer * BLOCKS + block) * BLOCK as u64
 }
 
-/// Writes until a write fails. Returns what the writer was told of each of its blocks.
+/// Writes until a write fails. Returns the results for each of the writer's blocks.
 fn write_until_the_end(subsystem: &Subsystem, writer: u64, done: &AtomicU64) -> Vec<Told> {
     let namespace = subsystem.namespace(1).unwrap();
     let mut told = vec![Told::default(); usize::try_from(BLOCKS).unwrap()];
@@ -76,8 +76,7 @@ fn write_until_the_end(subsystem: &Subsystem, writer: u64, done: &AtomicU64) -> 
     told
 }
 
-/// Sends SIGTERM while all writers write. Returns the exit code, what the target said, and what the
-/// writers were told.
+/// Sends SIGTERM while all writers write. Returns the exit code, stderr, and the writers' results.
 fn end_under_load(serving: Serving) -> (Option<i32>, String, Vec<Vec<Told>>) {
     let (_host, subsystem) = connect(&serving);
     let done = AtomicU64::new(0);
@@ -96,7 +95,7 @@ fn end_under_load(serving: Serving) -> (Option<i32>, String, Vec<Vec<Told>>) {
     })
 }
 
-/// Compares the file with what the writers were told.
+/// Compares the file with the writers' results.
 fn check_file(folder: &Folder, told: &[Vec<Told>]) {
     let file = std::fs::read(folder.path("disk")).unwrap();
     for (writer, told) in (0..).zip(told) {
@@ -113,7 +112,7 @@ fn check_file(folder: &Folder, told: &[Vec<Told>]) {
     }
 }
 
-/// The time to drain is longer than the test waits: a process that lets it pass, whatever for, fails.
+/// The drain time-out exceeds the test's: a process that uses all of it fails the test.
 #[test]
 fn sigterm_under_load_loses_no_acknowledged_write() {
     let folder = Folder::new();
@@ -122,7 +121,8 @@ fn sigterm_under_load_loses_no_acknowledged_write() {
     check_file(&folder, &told);
 }
 
-/// A read that the device never answers is given up by its host, then by the target when it ends.
+/// A read that the device never completes is abandoned by its host, and then by the target when it
+/// ends.
 #[test]
 fn sigterm_that_gives_a_command_up_says_so_and_loses_no_acknowledged_write() {
     let folder = Folder::new();
@@ -138,7 +138,7 @@ fn sigterm_that_gives_a_command_up_says_so_and_loses_no_acknowledged_write() {
         .unwrap();
     let subsystem = host.connect(serving.address(), NQN).unwrap();
     let namespace = subsystem.namespace(1).unwrap();
-    // Once it has failed, the device has it.
+    // The read has failed, so the device has it.
     let error = namespace.read(offset(WRITERS, 0), &mut [0; BLOCK]);
     let error = error.unwrap_err();
     assert!(

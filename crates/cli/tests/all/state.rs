@@ -1,4 +1,4 @@
-//! What the interface changed is there after the target was killed; `switchyard config`.
+//! Changes by the HTTP interface survive a kill of the target; `switchyard config`.
 
 use crate::common::{
     Folder, NQN, Serving, code, eventually, json, request, run, run_with_input, stderr, stdout,
@@ -7,7 +7,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
-/// A target over a file, with its interface and its state in `folder`.
+/// A target over a file, with its HTTP interface and its state file in `folder`.
 fn serve(folder: &Folder, config: &str) -> (Serving, String) {
     let state = folder.path("state.json");
     let mut serving = Serving::start(&["--config", config, "--state", &state]);
@@ -60,7 +60,7 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     let refused = run(&["config", "save", &config, "--api", &api]);
     code(&refused, 2);
     assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
-    // Others than the user of this command read it.
+    // Users other than this command's may read it.
     std::fs::set_permissions(&config, Permissions::from_mode(0o604)).unwrap();
     code(
         &run(&["config", "save", &config, "--force", "--api", &api]),
@@ -75,7 +75,7 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     code(&run(&["config", "apply", &config, "--api", &api]), 0);
     assert_eq!(json(&show())["tenants"][0]["name"], "batch");
 
-    // What is changed after a save or an apply is not undone by the file.
+    // A change after a save or an apply is not undone by the file.
     let change_file_and_hang_up = || {
         let text = std::fs::read_to_string(&config).unwrap();
         let served = text.contains("default_tenant = true");
@@ -94,13 +94,13 @@ fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
     assert_eq!(json(&save(&config))["own"], true);
     remove();
     change_file_and_hang_up();
-    // A copy is not what the target reads.
+    // A copy is not the target's own configuration file.
     assert_eq!(json(&save(&folder.path("copy.toml")))["own"], false);
     code(&run(&["config", "diff", "--api", &api]), 1);
     change_file_and_hang_up();
 }
 
-/// It was refused as if the target were to wait for another program.
+/// Regression: it was refused as if the target had to wait for another program.
 #[test]
 fn a_configuration_that_a_program_writes_is_read_from_a_pipe() {
     let folder = Folder::new();
@@ -158,7 +158,7 @@ fn a_key_that_needs_a_restart_differs_as_well() {
     );
 }
 
-/// The content of the namespace, all of it.
+/// Returns the whole content of the namespace.
 fn content(folder: &Folder, serving: &Serving) -> Vec<u8> {
     let out = folder.path("out");
     let read = ["read", serving.address(), "--output", &out];
@@ -166,7 +166,8 @@ fn content(folder: &Folder, serving: &Serving) -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-/// It was taken for a device of the interface, outside of the folders for those.
+/// Regression: it was treated as a device that the HTTP interface had added, outside of the folders
+/// for those.
 #[test]
 fn a_device_of_the_file_that_grew_is_served_again() {
     let folder = Folder::new();

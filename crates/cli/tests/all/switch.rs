@@ -1,4 +1,4 @@
-//! The knobs of the switch: on the command lines of `serve` and `bench`, and while a target runs.
+//! The switch's knobs: on the command lines of `serve` and `bench`, and in a running target.
 
 use crate::common::{
     Folder, Serving, bench, code, endless_bench, eventually, interrupt, json, run, stderr, stdout,
@@ -130,7 +130,8 @@ fn knobs_that_make_no_sense_are_refused_with_what_would() {
     );
 }
 
-/// A target whose interface is at a Unix socket in the folder; with the socket's address.
+/// A target whose HTTP interface is a Unix socket in the folder; returned with the socket's
+/// address.
 fn serving_with_api(folder: &Folder) -> (Serving, String) {
     let socket = format!("unix:{}", folder.path("api.sock"));
     let listen = ["--listen", "127.0.0.1:0", "--ram", "8M", "--cores", "0"];
@@ -150,7 +151,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     let apps = ["l:rw=randrw,class=L", "t:rw=randrw,bs=64k,depth=8,class=T"];
     let apps = ["--verify", "--app", apps[0], "--app", apps[1]];
     let load = endless_bench(&[&["--target", serving.address()], &apps[..]].concat());
-    // The lanes are those of the moment in which they were connected.
+    // The lanes are those at the time of their connection.
     eventually("both classes have lanes", || {
         let seen = json(&switch(&["show", "--json"], &socket));
         let queues = |class: &str| seen["cores"][0]["classes"][class]["queues"].as_u64() > Some(0);
@@ -178,7 +179,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     for app in json(&output)["apps"].as_array().unwrap() {
         assert_eq!(app["errors"], 0, "{app}");
     }
-    // The load is over before the target has heard that its connections are closed.
+    // The load ends before the target has detected the end of its connections.
     eventually("the load's queues are gone", || {
         let seen = json(&switch(&["show", "--json"], &socket));
         seen["cores"][0]["classes"]["latency"]["queues"] == 0
@@ -193,7 +194,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     let core = &seen["cores"][0];
     let privilege = core["privilege"].as_str().unwrap();
     assert!(["nice", "unprivileged"].contains(&privilege), "{core}");
-    // It asked, so where it does not have it somebody refused.
+    // The target requested the priority, so if it does not have it, it was refused.
     assert_eq!(privilege == "nice", core["privilege_refused"].is_null());
     let line = format!("\ncore 0: thread priority {privilege}");
     assert!(text.contains(&line), "{text}");
@@ -204,8 +205,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     assert!(answers("throughput") > Some(0), "{seen}");
 }
 
-/// Without cores that are named, there are as many threads as there is work for, or as many as
-/// somebody says.
+/// Without named cores, the number of threads follows the load, or is set by a knob.
 #[test]
 fn an_unloaded_target_uses_one_thread_and_others_when_it_is_told() {
     let folder = Folder::new();
@@ -291,7 +291,7 @@ fn a_load_follows_the_io_priority_of_its_threads_also_when_it_changes() {
     let app = "a:rw=randread,class=ioprio";
     let load = endless_bench(&["--target", serving.address(), "--app", app]);
     eventually("it runs", || answers("throughput") > 1000);
-    // Each lane has been probed; more than that would be requests.
+    // Each lane has been probed; any further responses would be requests.
     let before = answers("latency");
     let raised = set_io_priority(load.id(), "1");
     if raised {
@@ -312,7 +312,7 @@ fn a_load_follows_the_io_priority_of_its_threads_also_when_it_changes() {
     assert_eq!(json(&output)["apps"][0]["errors"], 0);
 }
 
-/// Gives all threads of a process this I/O priority class; whether that was allowed.
+/// Gives all threads of a process this I/O priority class; returns true if that was permitted.
 fn set_io_priority(pid: u32, class: &str) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let threads: Vec<_> = threads.map(|thread| thread.unwrap().file_name()).collect();

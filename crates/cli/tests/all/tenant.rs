@@ -1,4 +1,4 @@
-//! `switchyard tenant`, and what a running target makes of it.
+//! `switchyard tenant`, and its effect on a running target.
 
 use crate::common;
 use crate::common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
@@ -8,7 +8,7 @@ use std::process::Output;
 const HOST: &str = "nqn.2026-11.com.example:db";
 const STRANGER: &str = "nqn.2026-11.com.example:stranger";
 
-/// A target with a device that is given 1000 tokens a second, and where its interface is.
+/// A target with a device of 1000 tokens per second; returned with its HTTP interface.
 fn serving(folder: &Folder) -> (Serving, String) {
     let kind = "type = \"ram\"\nsize = \"8M\"";
     common::serve_by_tokens(folder, ("slow", kind), 1_000, "")
@@ -18,7 +18,7 @@ fn tenant(args: &[&str], socket: &str) -> Output {
     run(&[&["tenant"], args, &["--api", socket]].concat())
 }
 
-/// What a tenant is now, and was served on the one device.
+/// Returns a tenant's current settings, and its counters on the only device.
 fn show(name: &str, socket: &str) -> (Value, Value) {
     let output = tenant(&["show", name, "--json"], socket);
     code(&output, 0);
@@ -28,7 +28,7 @@ fn show(name: &str, socket: &str) -> (Value, Value) {
     (shown["tenant"].clone(), served)
 }
 
-/// Several people change different things at once; each reads before it writes.
+/// Several users change different settings at once; each reads before it writes.
 #[test]
 fn changes_at_the_same_time_are_all_kept() {
     let folder = Folder::new();
@@ -68,18 +68,18 @@ fn tenants_come_change_and_go_while_a_target_runs() {
     assert!(text.starts_with(first), "{text}");
     let (_, served) = show("db", &socket);
     assert_eq!(served["reserved_tokens_per_second"], 100);
-    // It answered as if something had changed.
+    // Regression: the response claimed a change.
     let output = tenant(&["set", "db"], &socket);
     code(&output, 2);
     let told = stderr(&output);
     assert!(told.contains("nothing to change"), "{told}");
-    // What is not named stays; the change is in force.
+    // Settings that are not named stay; the change takes effect.
     code(&tenant(&["set", "db", "--iops", "600"], &socket), 0);
     let (declared, served) = show("db", &socket);
     assert_eq!(declared["latency_critical"]["latency_us"], 500);
     assert_eq!(declared["hosts"][0], HOST);
     assert_eq!(served["reserved_tokens_per_second"], 600);
-    // What is too much is refused, and everything is as before.
+    // An inadmissible SLO is refused, and everything stays as before.
     let other = ["add", "other", "--host", "nqn.2026-11.com.example:other"];
     let much = ["--iops", "500"];
     let output = tenant(&[&other[..], &much, &promise].concat(), &socket);
@@ -101,7 +101,7 @@ fn tenants_come_change_and_go_while_a_target_runs() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
     }
-    // Each pays for its own; who is nobody in particular is the default tenant.
+    // Each host is charged to its own tenant; a host without a tenant to the default tenant.
     let read = ["read", serving.address(), "--length", "16k", "--output"];
     let out = folder.path("out");
     for (name, host) in [("default", &[][..]), ("db", &["--host-nqn", HOST])] {
@@ -156,7 +156,7 @@ fn a_tenant_that_asks_for_more_than_was_promised_is_an_event() {
         text.starts_with("1: db exceeds the rate of its SLO on slow: "),
         "{text}"
     );
-    // It ends with the load, which those who follow hear at once.
+    // It ends with the load, which followers are notified of at once.
     eventually("its end is told", || {
         let text = stdout(&tenant(&["events", "--after", "1"], &socket));
         text.lines().next() == Some("2: db is within the rate of its SLO on slow again")
@@ -183,7 +183,7 @@ fn a_model_that_cannot_be_read_is_named_with_its_device() {
     );
 }
 
-/// Whether a host may read and write so many blocks from the first one on.
+/// Returns whether a host may read and write this number of blocks from the first one on.
 #[track_caller]
 fn may(
     (serving, folder): (&Serving, &Folder),
@@ -234,7 +234,7 @@ fn permissions_are_set_shown_and_in_force_while_a_target_runs() {
         (true, true),
         "it is the default tenant"
     );
-    // Others replace them; what is not named stays.
+    // New grants replace the old ones; settings that are not named stay.
     let rest = format!("subsystem={},first_block=8,access=read_write", common::NQN);
     let set = ["set", "db", "--allow", some, "--allow", &rest];
     code(&tenant(&set, &socket), 0);
@@ -253,9 +253,9 @@ fn permissions_are_set_shown_and_in_force_while_a_target_runs() {
     for line in [line, format!("allow: {rest}")] {
         assert!(text.lines().any(|l| l == line), "{text}");
     }
-    // A third change that counts, and a fourth.
+    // A third effective change, and a fourth.
     code(&tenant(&["set", "db", "--allow", "nothing"], &socket), 0);
-    // What a tenant may not touch at all is not listed for it, either.
+    // A namespace that a tenant may not access at all is also not listed for it.
     let hidden = read_as(&serving, &folder, HOST);
     code(&hidden, 2);
     let told = stderr(&hidden);
@@ -292,7 +292,7 @@ fn permissions_that_mean_nothing_change_nothing() {
     assert_eq!(declared["permissions"], before);
 }
 
-/// What a host of this name gets when it reads a block.
+/// Result of a read of one block by the host of this name.
 fn read_as(serving: &Serving, folder: &Folder, host: &str) -> Output {
     let out = folder.path("out");
     let read = ["read", serving.address(), "--length", "4k"];
@@ -314,11 +314,11 @@ fn hosts_that_are_no_tenant_are_refused_and_served_again() {
     let text = stdout(&tenant(&["list"], &socket));
     let line = "hosts without a tenant may not connect";
     assert!(text.lines().any(|l| l == line), "{text}");
-    // Who is a tenant of one namespace only is nobody in the others.
+    // A tenant of one namespace is a host without a tenant in the remaining ones.
     let set = ["set", "db", "--any", "host", "--namespace", "2"];
     code(&tenant(&set, &socket), 0);
     assert!(!read(HOST), "this is namespace 1");
-    // The former name works, and names the present one.
+    // The former name works, and the output names the current one.
     let former = tenant(&["others", "serve"], &socket);
     code(&former, 0);
     let hint = String::from_utf8_lossy(&former.stderr);

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 const HOST: &str = "nqn.2026-11.com.example:db";
 
-/// A target with emulated flash that is given 100,000 tokens a second, and two tenants; and where its
-/// interface is.
+/// A target with emulated flash with 100,000 tokens per second, and two tenants; returned with its
+/// HTTP interface.
 fn serving(folder: &Folder) -> (Serving, String) {
     let kind = "type = \"flash\"\nprofile = \"A/8\"\nsize = \"8M\"";
     let tenants = format!(
@@ -40,11 +40,11 @@ fn one_look_tells_who_is_promised_what_and_does_what() {
     assert!(has(&["flash", "default", "weight 100"]), "{text}");
     assert!(has(&["flash", "8.0M", common::NQN]), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
-    // What is no terminal needs not to say so.
+    // Without a terminal, `--once` is not required.
     let piped = run(&once);
     code(&piped, 0);
     assert!(stdout(&piped).contains("\nTENANTS\n"));
-    // Reads of a tenant are in its rates and latencies, and in no other tenant's.
+    // Reads of a tenant appear in its own rates and latencies only.
     let out = folder.path("out");
     let read = ["read", serving.address(), "--length", "1M", "--output"];
     let read = [&read[..], &[&out, "--host-nqn", HOST]].concat();
@@ -76,7 +76,7 @@ fn one_look_tells_who_is_promised_what_and_does_what() {
     });
 }
 
-/// Sets a flag when it is dropped, so that a test that fails ends, too.
+/// Sets a flag when dropped, so that a failing test ends, too.
 struct Set<'a>(&'a AtomicBool);
 
 impl Drop for Set<'_> {
@@ -99,7 +99,7 @@ fn nobody_to_look_at_is_an_error() {
 fn a_terminal_is_given_back_and_a_target_may_go_and_come() {
     let folder = Folder::new();
     let (serving, socket) = serving(&folder);
-    // util-linux' script runs it on a terminal of its own; stty tells how that is set.
+    // util-linux's `script` runs it on a separate terminal; `stty` reports the terminal's settings.
     let shell = "stty rows 24 cols 100 && stty -g >\"$BEFORE\" && \
                  \"$SWITCHYARD\" top --api \"$SOCKET\" --interval 0.1; \
                  echo \"code $?\"; stty -g >\"$AFTER\"";

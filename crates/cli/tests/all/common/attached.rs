@@ -1,4 +1,4 @@
-//! `switchyard attach` in the background, and programs of others that use it.
+//! `switchyard attach` in the background, and other projects' programs that use it.
 
 use super::{Folder, program, stderr};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -15,7 +15,7 @@ impl Attached {
         Self::start_by(program(), args)
     }
 
-    /// A file of the target's first namespace; the mount point, too.
+    /// A file of the target's first namespace; returned with the mount point.
     pub fn fuse(folder: &Folder, target: &str) -> (Self, String) {
         let mountpoint = folder.path("files");
         std::fs::create_dir(&mountpoint).unwrap();
@@ -53,7 +53,7 @@ impl Attached {
         assert!(status.unwrap().success());
     }
 
-    /// Detaches it; its exit code.
+    /// Detaches it; returns its exit code.
     pub fn detach(mut self) -> Option<i32> {
         self.signal("-TERM");
         self.child.wait().unwrap().code()
@@ -69,7 +69,7 @@ impl Drop for Attached {
             .rsplit_once('/')
             .filter(|_| !self.uri.contains(':'))
         {
-            // A file system that a killed process leaves.
+            // A mounted file system remains after a killed process.
             let unmount = ["-u", "-z", mountpoint];
             let _ = Command::new("fusermount3")
                 .args(unmount)
@@ -79,7 +79,7 @@ impl Drop for Attached {
     }
 }
 
-/// Returns true if these programs are here; scripts/setup installs them.
+/// Returns true if these programs are installed; scripts/setup installs them.
 pub fn have(programs: &[&str]) -> bool {
     let found = |name: &&&str| Command::new(name).arg("--version").output().is_ok();
     let missing: Vec<_> = programs.iter().filter(|name| !found(name)).collect();

@@ -13,27 +13,27 @@ pub struct Attaching {
     child: Child,
     stdout: Receiver<String>,
     api: String,
-    /// Lines of attachments that were ready at the start, in order.
+    /// Output lines of attachments that were ready at the start, in order.
     pub ready: Vec<String>,
     mountpoint: String,
     log: String,
 }
 
 impl Attaching {
-    /// Starts it with this file, of which the interface and the log are added here, and waits until all
-    /// attachments are ready.
+    /// Starts it with this file, to which the HTTP interface and the log are added, and waits until
+    /// all attachments are ready.
     pub fn start(folder: &Folder, attachments: &str) -> Self {
         let all = attachments.matches("[[attachments]]").count();
         Self::start_some(folder, attachments, all)
     }
 
-    /// The same where so many attachments will be ready. Those that take their time on a busy machine
-    /// may be so after the interface.
+    /// The same, waiting for `ready` attachments, which on a busy machine may become ready after
+    /// the HTTP interface.
     pub fn start_some(folder: &Folder, attachments: &str, ready: usize) -> Self {
         Self::start_by(program(), folder, attachments, ready)
     }
 
-    /// The same by a command that becomes the program.
+    /// The same by a command that executes the program.
     pub fn start_by(
         mut program: Command,
         folder: &Folder,
@@ -79,7 +79,7 @@ impl Attaching {
         attaching
     }
 
-    /// The next line of its output.
+    /// Returns the next line of its output.
     pub fn line(&self) -> String {
         let line = self.stdout.recv_timeout(PATIENCE);
         line.unwrap_or_else(|error| panic!("no further line: {error}\n{}", self.log()))
@@ -95,7 +95,7 @@ impl Attaching {
         run(&[args, &["--api", &self.api]].concat())
     }
 
-    /// The description of one attachment; null without it.
+    /// Returns the description of one attachment; null if it does not exist.
     pub fn show(&self, name: &str) -> Value {
         let mut all = json(&self.run(&["attachments", "--json"]));
         let all = all["attachments"].as_array_mut().unwrap();
@@ -110,12 +110,12 @@ impl Attaching {
             .collect()
     }
 
-    /// The answer to a GET, as it is.
+    /// Returns the raw response to a GET.
     pub fn get(&self, path: &str) -> String {
         self.ask(path).unwrap()
     }
 
-    /// The same; an error where the interface closes the connection without an answer.
+    /// The same; fails if the HTTP interface closes the connection without a response.
     pub fn ask(&self, path: &str) -> std::io::Result<String> {
         let socket = self.api.strip_prefix("unix:").unwrap();
         let mut stream = UnixStream::connect(socket)?;
@@ -129,18 +129,18 @@ impl Attaching {
         }
     }
 
-    /// Its log so far.
+    /// Returns its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Kills it, which leaves everything as it is.
+    /// Kills it, without any cleanup.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for its end; returns its exit code.
     pub fn end(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -151,7 +151,7 @@ impl Drop for Attaching {
         if self.child.try_wait().unwrap().is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
-            // A file system that a killed process leaves.
+            // A mounted file system remains after a killed process.
             let _ = Command::new("fusermount3")
                 .args(["-u", "-z", &self.mountpoint])
                 .stderr(Stdio::null())
@@ -188,7 +188,7 @@ pub fn fuse(folder: &Folder, device: &str) -> String {
     )
 }
 
-/// Returns true where files can be mounted.
+/// Returns true if FUSE file systems can be mounted.
 pub fn have_fuse() -> bool {
     let root = std::fs::metadata("/proc/self").is_ok_and(|it| {
         use std::os::unix::fs::MetadataExt as _;
@@ -202,11 +202,11 @@ pub fn have_fuse() -> bool {
     false
 }
 
-/// A connection that has chosen the default export: it is a client until it is dropped.
+/// Opens a connection that has chosen the default export; it counts as a client until dropped.
 pub fn nbd_client(folder: &Folder, name: &str) -> UnixStream {
     let mut stream = UnixStream::connect(folder.path(&format!("{name}.sock"))).unwrap();
     stream.read_exact(&mut [0; 18]).unwrap();
-    // Flags, the option EXPORT_NAME, and an empty name; the answer is a size and flags.
+    // Flags, the option EXPORT_NAME, and an empty name; the response is a size and flags.
     stream.write_all(&[0, 0, 0, 3]).unwrap();
     stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
     stream.read_exact(&mut [0; 10]).unwrap();

@@ -1,6 +1,6 @@
-//! The real program: run to its end, or serving in the background until dropped.
+//! Runs the real program: until its end, or in the background until dropped.
 
-// Every file of tests has this as a module of its own, and uses some of it.
+// Each test program includes this module, and uses a part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod attached;
@@ -15,22 +15,22 @@ pub use testing::{eventually, own_address, pattern};
 
 pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 
-/// Longer than anything takes that works: what exceeds it hangs.
+/// Longer than any working operation takes: beyond it, the program hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn program() -> Command {
     alone(Command::new(env!("CARGO_BIN_EXE_switchyard")))
 }
 
-/// Without input, and without the settings of whoever runs the tests. Its temporary files are gone
-/// when the test is, also if it was killed.
+/// Removes input and the caller's environment settings. Its temporary files are removed with the
+/// test's, even if it is killed.
 fn alone(mut command: Command) -> Command {
     command.env_remove("SWITCHYARD_LOG").stdin(Stdio::null());
     command.env("TMPDIR", block::temporary_folder("tmp"));
     command
 }
 
-/// The program under limits that the shell's `ulimit` sets first.
+/// The program under limits that the shell's `ulimit` sets.
 pub fn limited_program(ulimit: &str) -> Command {
     let mut command = Command::new("sh");
     let script = format!("{ulimit} && exec \"$0\" \"$@\"");
@@ -48,16 +48,16 @@ pub fn logging_program(log: &str) -> Command {
     alone(command)
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub fn run(args: &[&str]) -> Output {
     program().args(args).output().expect("the program starts")
 }
 
-/// Seconds that a load is measured for: more where a busy machine, or a program built with a
-/// sanitizer, got too little done in less.
+/// Measured seconds of a load: longer if a busy machine, or a program built with a sanitizer,
+/// completed too little.
 const SECONDS: [f64; 3] = [0.3, 3.0, 30.0];
 
-/// Runs a load for longer and longer, until what came of it is enough. Returns the last output.
+/// Runs a load with increasing durations until the output is sufficient. Returns the last output.
 pub fn run_until(is_enough: impl Fn(&Output) -> bool, run_for: impl Fn(f64) -> Output) -> Output {
     let mut last = None;
     for seconds in SECONDS {
@@ -69,7 +69,7 @@ pub fn run_until(is_enough: impl Fn(&Output) -> bool, run_for: impl Fn(f64) -> O
     last.expect("it ran")
 }
 
-/// `switchyard bench --json` until each app has done something, or to its refusal.
+/// Runs `switchyard bench --json` until each app has completed requests, or until it is refused.
 pub fn bench(args: &[&str]) -> Output {
     bench_until(args, |report| {
         let mut apps = report["apps"].as_array().unwrap().iter();
@@ -77,7 +77,7 @@ pub fn bench(args: &[&str]) -> Output {
     })
 }
 
-/// `switchyard bench --json` until its report is enough, or to its refusal.
+/// Runs `switchyard bench --json` until its report is sufficient, or until it is refused.
 pub fn bench_until(args: &[&str], is_enough: impl Fn(&Value) -> bool) -> Output {
     run_until(
         |output| output.status.code() != Some(0) || is_enough(&json(output)),
@@ -89,7 +89,7 @@ pub fn bench_until(args: &[&str], is_enough: impl Fn(&Value) -> bool) -> Output 
     )
 }
 
-/// A load of an hour, and what it prints.
+/// A load of one hour, with its output captured.
 pub fn endless_bench(args: &[&str]) -> Child {
     program()
         .args(["bench", "--seconds", "3600", "--warmup", "0", "--json"])
@@ -100,7 +100,7 @@ pub fn endless_bench(args: &[&str]) -> Child {
         .expect("the program starts")
 }
 
-/// Presses Ctrl-C, and waits for the end.
+/// Sends Ctrl-C, and waits for the end.
 pub fn interrupt(child: Child) -> Output {
     let pid = child.id().to_string();
     let kill = Command::new("kill").args(["-INT", &pid]).status();
@@ -108,7 +108,7 @@ pub fn interrupt(child: Child) -> Output {
     child.wait_with_output().expect("the program ends")
 }
 
-/// Runs it to its end with `input` on stdin.
+/// Runs the program to its end with `input` on stdin.
 pub fn run_with_input(args: &[&str], input: &[u8]) -> Output {
     let mut child = program()
         .args(args)
@@ -119,7 +119,7 @@ pub fn run_with_input(args: &[&str], input: &[u8]) -> Output {
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("asked for");
     let input = input.to_vec();
-    // A thread, because the program may answer before it has read everything.
+    // A thread, because the program may produce output before it has read everything.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("the program ends");
     writer.join().expect("the input was written");
@@ -160,12 +160,12 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts it with these arguments; they must make it listen on port 0.
+    /// Starts it with these arguments, which must include port 0.
     pub fn start(args: &[&str]) -> Self {
         Self::start_by(program(), args)
     }
 
-    /// The same by a command that becomes the program.
+    /// The same by a command that executes the program.
     pub fn start_by(mut program: Command, args: &[&str]) -> Self {
         let mut child = program
             .arg("serve")
@@ -202,8 +202,8 @@ impl Serving {
         Self::start(&["--listen", "127.0.0.1:0", "--ram", "16M"])
     }
 
-    /// One namespace over a file, at an address where it can be started again; with that, and the way
-    /// to do so.
+    /// One namespace over a file, at an address where it can be restarted; returned with the
+    /// address and a function that does so.
     pub fn file(disk: String) -> (Self, String, impl Fn(&str) -> Self) {
         let serve = move |address: &str| Self::start(&["--listen", address, "--file", &disk]);
         let serving = serve(&own_address());
@@ -215,7 +215,7 @@ impl Serving {
         &self.addresses[0]
     }
 
-    /// The next line of its output.
+    /// Returns the next line of its output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout
@@ -232,7 +232,7 @@ impl Serving {
         assert!(status.success());
     }
 
-    /// Waits for its end; its exit code and what it said on stderr.
+    /// Waits for its end; returns its exit code and stderr.
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut status = None;
         eventually("it ends", || {
@@ -255,7 +255,7 @@ impl Drop for Serving {
     }
 }
 
-/// A folder of a test's own, removed when dropped.
+/// A folder of one test, removed when dropped.
 pub struct Folder(block::Folder);
 
 impl Folder {
@@ -279,7 +279,7 @@ impl Folder {
     }
 }
 
-/// A device on which a write costs ten reads, and that is given so many tokens a second at most.
+/// A device model with a write cost of ten reads and this token rate.
 pub fn device_model(tokens_per_second: u64) -> String {
     format!(
         "version = 1
@@ -302,7 +302,7 @@ p999_ns = 100000
 }
 
 /// A target of one core with one namespace, over a device of this name, kind (lines of TOML) and
-/// tokens a second, and whatever else the configuration says; and where its interface is.
+/// token rate, with further configuration; returned with its HTTP interface.
 pub fn serve_by_tokens(
     folder: &Folder,
     (name, kind): (&str, &str),
@@ -325,9 +325,9 @@ pub fn serve_by_tokens(
     (serving, socket)
 }
 
-/// Returns the number to send a signal of a process to. ThreadSanitizer keeps a signal back until
-/// its thread makes a call that it knows to block, and the kernel's first choice, the main thread,
-/// waits by a plain system call for good: there it is the thread that takes signals.
+/// Returns the ID to signal a process. ThreadSanitizer delays a signal until its thread makes a
+/// known blocking call. The kernel's first choice, the main thread, waits in a plain system call,
+/// so under ThreadSanitizer the ID is that of the thread that handles signals.
 pub fn to_signal(process: u32) -> String {
     let mut takes_signals = None;
     if std::env::var_os("TSAN_OPTIONS").is_some() {
@@ -344,7 +344,7 @@ pub fn to_signal(process: u32) -> String {
     )
 }
 
-/// Returns the answer of the interface, and its head.
+/// Returns the response of the HTTP interface, with its head.
 pub fn request(mut stream: impl std::io::Read + std::io::Write, head: &str, body: &str) -> String {
     let length = body.len();
     write!(
