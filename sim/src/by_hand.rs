@@ -1,5 +1,5 @@
-//! A host without a core that does what our host never does: a scenario sends commands one by one over
-//! its connections, and lets the world run until they are answered.
+//! A host without a core, for behaviour that the production host never shows: a scenario sends
+//! single commands over its connections, and runs the world until they are answered.
 
 use crate::disk::{Disk, DiskFaults};
 use crate::raw::{RawEnd, RawState};
@@ -14,10 +14,10 @@ use wire::fabrics::ConnectData;
 use wire::nvme::{Command, Completion};
 use wire::tcp::PduHeader;
 
-/// Its subsystem; HOSTNQN, too.
+/// Its subsystem NQN, also used as HOSTNQN.
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:by-hand";
 
-/// Longest time of a request of its disk.
+/// Longest request time of its disk.
 pub(crate) const DELAY_MAX: Nanos = Nanos::from_millis(20);
 
 /// Blocks of its disk.
@@ -31,7 +31,7 @@ const HOST_ID: [u8; 16] = [0xB7; 16];
 /// SQSIZE of its queues.
 const SQ_SIZE: u16 = 31;
 
-/// Keep-alive time-out of its controllers: a silent cut ends them.
+/// Keep-alive time-out of its controllers: after a silent cut of the connection it ends them.
 const KEEP_ALIVE_MS: u32 = 30_000;
 
 /// The disk of this host at a target.
@@ -47,7 +47,7 @@ pub(crate) fn disk(target: usize) -> Disk {
     Disk::new(geometry, false, faults, 0xB7 + target as u64)
 }
 
-/// Adds the subsystem of this host to a target, before there are cores that must be told.
+/// Adds this host's subsystem to a target, before the target has cores that need a notification.
 pub(crate) fn serve(target: &Target, disk: &Disk) {
     let options = SubsystemOptions::open_to_all(SUBSYSTEM);
     target.add_subsystem(options).expect("a new subsystem");
@@ -57,28 +57,28 @@ pub(crate) fn serve(target: &Target, disk: &Disk) {
         .expect("a new namespace");
 }
 
-/// A connection of such a host. Dropping it breaks the connection.
+/// A connection of such a host. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct QueueByHand {
     end: Option<RawEnd>,
     session: Session,
 }
 
-/// State of a connection after a look at its input.
+/// State of a connection after polling its input.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// Nothing that counts has arrived.
+    /// No relevant input.
     Nothing,
-    /// The connection takes commands.
+    /// The connection is ready for commands.
     Ready,
-    /// The answer to a command.
+    /// The completion of a command.
     Answer(Completion),
     /// The connection has ended.
     Ended,
 }
 
 impl QueueByHand {
-    /// Connects to a target, and sends ICReq; `None` if that fails.
+    /// Connects to a target, and sends ICReq; `None` on failure.
     pub(crate) fn dial(world: &World, address: SocketAddr) -> Option<Self> {
         let queue = Self {
             end: world.dial(address),
@@ -113,19 +113,20 @@ impl QueueByHand {
         Seen::Nothing
     }
 
-    /// Returns true if the connection has ended, and all that arrived on it was looked at.
+    /// Returns true if the connection has ended, and all its input was handled.
     pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.look(), Seen::Ended)
     }
 
-    /// Sends a command with `data` in its capsule. Returns its identifier; `None` if the connection does
-    /// not take it.
+    /// Sends a command with `data` in its capsule. Returns its identifier; `None` if the connection
+    /// does not accept it.
     pub(crate) fn send(&mut self, command: Command, data: &[u8]) -> Option<u16> {
         let (bytes, cid) = self.session.command(command, data);
         self.end.as_ref()?.send(&bytes).then_some(cid)
     }
 
-    /// Sends Connect for the admin queue of a new controller, or, with its identifier, for I/O queue 1.
+    /// Sends Connect for the admin queue of a new controller, or, with its identifier, for I/O
+    /// queue 1.
     pub(crate) fn send_connect(&mut self, subsystem: &str, cntlid: Option<u16>) -> Option<u16> {
         let (queue_id, keep_alive_ms) = match cntlid {
             Some(_) => (1, 0),
