@@ -1,4 +1,4 @@
-//! The extents of a Read or Write of several, with their data: what a slot keeps of them.
+//! The extents of a Read or Write with several extents, and their data, as kept by a slot.
 
 use base::mutation::{self, Mutation};
 use block::Extent;
@@ -9,21 +9,21 @@ use wire::nvme::{ExtentsCommand, Status, done_extents};
 /// The extents of a command, and their data.
 #[derive(Debug)]
 pub(crate) struct ExtentTable {
-    /// The command, as it announces its table.
+    /// The command that announced the table.
     pub(crate) command: ExtentsCommand,
-    /// The entries, in order; none before the table is here, and while the device has them.
+    /// The entries, in order; empty before the table has arrived, and while the device has them.
     pub(crate) extents: Vec<Extent>,
-    /// A block is 2 to this power bytes.
+    /// Binary logarithm of the block size in bytes.
     pub(crate) block_shift: u32,
-    /// The first extent of those that failed, and its status.
+    /// The first failed extent, and its status.
     pub(crate) failed: Option<(u64, Status)>,
-    /// Of a read that failed: the number of extents with data that goes with the answer.
+    /// For a failed read: the number of extents whose data is sent with the answer.
     pub(crate) sent: usize,
-    /// Extents that were done, a bit each.
+    /// Completed extents, one bit each.
     done: u64,
 }
 
-/// Tables that are not in use: as many as there were commands at a time.
+/// Unused tables, up to the largest number used at a time.
 #[derive(Debug, Default)]
 #[expect(
     clippy::vec_box,
@@ -51,7 +51,7 @@ impl TablePool {
         table
     }
 
-    /// Takes a table back; the memory of its data is free.
+    /// Takes a table back; the memory of its data has been freed.
     pub(crate) fn give_back(&mut self, mut table: Box<ExtentTable>) {
         table.extents.clear();
         self.0.push(table);
@@ -59,13 +59,13 @@ impl TablePool {
 }
 
 impl ExtentTable {
-    /// Returns the block after the last extent; 0 before the table is here.
+    /// Returns the block after the last extent; 0 before the table has arrived.
     pub(crate) fn end(&self) -> u64 {
         let last = self.extents.last();
         last.map_or(0, |extent| extent.lba.0 + u64::from(extent.blocks))
     }
 
-    /// Returns the units that the command is priced at: the sum of its extents'.
+    /// Returns the units of the command's price: the sum over its extents.
     pub(crate) fn units(&self) -> u32 {
         let bytes = |extent: &Extent| u64::from(extent.blocks) << self.block_shift;
         let each = self.extents.iter().map(|extent| units(bytes(extent)));
@@ -82,9 +82,9 @@ impl ExtentTable {
         (0..self.extents.len()).map(|at| self.length(at))
     }
 
-    /// Takes a buffer for the data of each extent with `take`, which returns one and the bytes of the
-    /// core's that it is. Returns the bytes of all; `None` while there are too few, and then none is
-    /// taken.
+    /// Gets a buffer for the data of each extent by `take`, which returns a buffer and its bytes of
+    /// the core's pool. Returns the bytes of all buffers; `None` if there are too few, and then
+    /// none is taken.
     pub(crate) fn take_buffers(
         &mut self,
         take: impl Fn(usize) -> Option<(IoSlice, u32)>,
@@ -109,7 +109,7 @@ impl ExtentTable {
         }
     }
 
-    /// Takes the data of all extents out, in order.
+    /// Removes and returns the data of all extents, in order.
     pub(crate) fn take_data(&mut self) -> impl ExactSizeIterator<Item = Option<IoSlice>> + '_ {
         self.extents.iter_mut().map(|extent| extent.data.take())
     }
@@ -120,8 +120,8 @@ impl ExtentTable {
         blocks.sum::<u32>() << self.block_shift
     }
 
-    /// Returns what the completion says of the extents where the first failed that is noted: its index,
-    /// or those that were done where the host wants to know: of a read, those with data that is sent.
+    /// Returns the completion's result if `first` is the first failed extent: its index, or if the
+    /// host requested outcomes, the completed extents; for a read, those whose data is sent.
     pub(crate) fn outcome(&mut self, reads: bool, first: u64) -> u64 {
         if !self.command.outcomes {
             return first;
@@ -136,7 +136,7 @@ impl ExtentTable {
         done_extents((0..self.sent).map(|_| true))
     }
 
-    /// Notes the outcome of an extent.
+    /// Records the outcome of an extent.
     pub(crate) fn note(&mut self, index: u64, status: Status) {
         let bit = 1_u64.checked_shl(u32::try_from(index).unwrap_or(u32::MAX));
         if status.is_success() {
@@ -178,7 +178,8 @@ mod tests {
         table
     }
 
-    /// Devices end extents in any order, and may say of one that was done that it failed after all.
+    /// Devices complete extents in any order, and may report a failure for an extent that they
+    /// reported as successful before.
     #[test]
     fn the_first_extent_that_failed_is_told_whatever_ends_first() {
         let (failed, late) = (Status::WRITE_FAULT, Status::INTERNAL_ERROR);

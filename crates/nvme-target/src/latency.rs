@@ -1,21 +1,18 @@
 //! Service times of commands, counted in buckets on the core that answers them.
 //!
-//! What is counted is the service time as the target sees it: from the dispatch of a command until
-//! its answer is queued to be sent, waiting for buffers, for the host's data and for a paused
-//! namespace included. No clock is read for it: both ends are the time at which the core's turn
-//! began, so the resolution is one turn of the core's loop, some microseconds under load. A command
-//! that is answered in the turn in which it was dispatched, as all are of a device that is memory,
-//! counts as 0, in the first bucket.
-//!
-//! Counting costs an addition or two and neither locks nor allocates; the numbers are published
-//! with the other counters of the core.
+//! The service time as seen by the target: from the dispatch of a command until its answer is
+//! queued for sending, including waits for buffers, host data and a paused namespace. No clock is
+//! read: both ends are start times of the core's turn, so the resolution is one turn, some
+//! microseconds under load. A command answered in the turn of its dispatch, such as any command of
+//! a memory device, counts as 0, in the first bucket. Counting needs one or two additions, no locks
+//! and no allocation; the numbers are published with the core's other counters.
 
 use base::Nanos;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest service time of each bucket in nanoseconds, itself included; what takes longer is
-/// counted above.
+/// Inclusive upper bound of each bucket in nanoseconds; longer times are counted in a further
+/// bucket.
 pub const LATENCY_BOUNDS_NS: [u64; 20] = [
     10_000,
     20_000,
@@ -39,36 +36,37 @@ pub const LATENCY_BOUNDS_NS: [u64; 20] = [
     30_000_000_000,
 ];
 
-/// The buckets, and one for what is above them.
+/// Number of buckets, including the one above all bounds.
 const CELLS: usize = LATENCY_BOUNDS_NS.len() + 1;
 
 /// Service times of one kind of command.
 ///
-/// Written as a histogram that names its bounds; read from one that has the same.
+/// Serialised as a histogram with its bounds; deserialised from a histogram with the same bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Histogram", try_from = "Histogram")]
 pub struct Latency {
-    /// Commands by the bucket of [`LATENCY_BOUNDS_NS`], and last those above them all.
+    /// Number of commands in each bucket of [`LATENCY_BOUNDS_NS`]; the last one is above all
+    /// bounds.
     pub buckets: [u64; CELLS],
-    /// All service times together, in nanoseconds.
+    /// Sum of all service times in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Latency {
-    /// A command was answered within the turn of its dispatch.
+    /// Counts a command that was answered in the turn of its dispatch.
     #[inline]
     pub(crate) fn count_at_once(&mut self) {
         self.buckets[0] += 1;
     }
 
-    /// A command was answered.
+    /// Counts an answered command.
     pub(crate) fn count(&mut self, took: Nanos) {
         let index = LATENCY_BOUNDS_NS.partition_point(|&bound| bound < took.0);
         self.buckets[index] += 1;
         self.sum_ns = self.sum_ns.wrapping_add(took.0);
     }
 
-    /// Adds another core's numbers.
+    /// Adds the numbers of another core.
     pub fn add(&mut self, other: &Self) {
         for (ours, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *ours += theirs;
@@ -84,8 +82,8 @@ impl Latency {
             .fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the bound of the bucket within which `permille` thousandths of the commands were, in
-    /// nanoseconds. `None` without commands, and above the last bound.
+    /// Returns the bound of the bucket that contains this quantile (`permille` thousandths) of the
+    /// commands, in nanoseconds. `None` without commands, or above the last bound.
     #[must_use]
     pub fn permille_ns(&self, permille: u64) -> Option<u64> {
         let wanted = (u128::from(self.commands()) * u128::from(permille)).div_ceil(1000);
@@ -98,7 +96,7 @@ impl Latency {
         bound.and_then(|bucket| LATENCY_BOUNDS_NS.get(bucket).copied())
     }
 
-    /// Returns what was counted after `earlier`; `None` where a count fell, as after a restart.
+    /// Returns the commands counted after `earlier`; `None` if a count fell, as after a restart.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Option<Self> {
         let mut rise = *self;
@@ -110,22 +108,22 @@ impl Latency {
     }
 }
 
-/// A histogram as it is written: each bucket counts only what the one before does not.
+/// The serialised form of a histogram; the counts are not cumulative.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Histogram {
     /// Buckets in rising order of their bounds.
     buckets: Vec<Bucket>,
-    /// Commands that took longer than the last bound.
+    /// Commands above the last bound.
     above: u64,
-    /// All service times together, in nanoseconds.
+    /// Sum of all service times in nanoseconds.
     sum_ns: u64,
 }
 
-/// Commands that took at most the bound.
+/// Number of commands with at most this service time, above the previous bound.
 #[derive(Serialize, Deserialize)]
 struct Bucket {
-    /// The bound in nanoseconds, itself included.
+    /// The inclusive bound in nanoseconds.
     up_to_ns: u64,
     /// The number of commands.
     count: u64,
@@ -169,7 +167,7 @@ impl TryFrom<Histogram> for Latency {
     }
 }
 
-/// Service times of a namespace's commands, whatever their status.
+/// Service times of a namespace's commands, for any status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceLatency {
     /// Read.
@@ -183,7 +181,7 @@ pub struct NamespaceLatency {
 }
 
 impl NamespaceLatency {
-    /// Adds another core's numbers.
+    /// Adds the numbers of another core.
     pub fn add(&mut self, other: &Self) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
@@ -192,22 +190,22 @@ impl NamespaceLatency {
     }
 }
 
-/// Service times of a tenant's commands on a device, whatever their status.
+/// Service times of a tenant's commands on a device, for any status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantLatency {
-    /// Read, from its dispatch to its answer.
+    /// Read: from dispatch to answer.
     pub reads: Latency,
-    /// All others, from dispatch to answer.
+    /// All other commands: from dispatch to answer.
     pub others: Latency,
-    /// Read, of that the time in the device.
+    /// Read: the time in the device.
     pub device_reads: Latency,
-    /// All others, of that the time in the device.
+    /// All other commands: the time in the device.
     pub device_others: Latency,
 }
 
 impl TenantLatency {
-    /// Adds another core's numbers.
+    /// Adds the numbers of another core.
     pub fn add(&mut self, other: &Self) {
         self.reads.add(&other.reads);
         self.others.add(&other.others);

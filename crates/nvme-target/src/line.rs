@@ -1,23 +1,23 @@
-//! A queue that members leave from anywhere: hosts abort as many commands that wait as they like, so
-//! one that leaves must not have its queue look at all others.
+//! A queue whose members may leave from any position: hosts may abort any number of waiting
+//! commands, so a departure must not scan the queue.
 //!
-//! Each member has a number, and numbers grow towards the back: a member is found by halving. It leaves
-//! a gap, and gaps are closed when they are more than the members, so that the memory is that of the
-//! members, and a departure pays for about one member that moves up.
+//! Each member has a number, and numbers grow towards the back, so a member is found by binary
+//! search. It leaves a gap. Gaps are closed when they outnumber the members; so the memory is
+//! proportional to the members, and a departure moves about one member on average.
 
 use std::collections::VecDeque;
 
-/// Gaps that are not worth a look at all members.
+/// Number of gaps up to which the queue is not compacted.
 const GAPS_MIN: usize = 16;
 
 /// A queue of members with numbers.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    /// Members and gaps, each with its number; the first one is a member.
+    /// Members and gaps, each with its number; the first entry is a member.
     places: VecDeque<(u32, Option<T>)>,
     /// Number of members.
     len: usize,
-    /// Looks at members and gaps where gaps were closed, or every member was asked.
+    /// Number of accesses to members and gaps by compactions and full scans.
     #[cfg(test)]
     looks: usize,
 }
@@ -39,18 +39,18 @@ impl<T> Line<T> {
         self.len
     }
 
-    /// Returns the number of looks at members and gaps that took time for each.
+    /// Returns the number of accesses to members and gaps that took linear time.
     #[cfg(test)]
     pub(crate) const fn looks(&self) -> usize {
         self.looks
     }
 
-    /// Returns true without members.
+    /// Returns true if there are no members.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts a member at the back. Its number follows those of all members; numbers wrap.
+    /// Adds a member at the back. Its number must follow those of all members; numbers wrap.
     pub(crate) fn push(&mut self, number: u32, member: T) {
         let last = self.places.back().map(|&(last, _)| last);
         debug_assert!(
@@ -66,7 +66,7 @@ impl<T> Line<T> {
         self.places.front()?.1.as_ref()
     }
 
-    /// Takes out the first member, with its number.
+    /// Removes the first member; returns it with its number.
     pub(crate) fn pop(&mut self) -> Option<(u32, T)> {
         let (number, first) = self.places.pop_front()?;
         self.len -= usize::from(first.is_some());
@@ -74,7 +74,7 @@ impl<T> Line<T> {
         Some((number, first?))
     }
 
-    /// Puts a member back that was the first one.
+    /// Puts a member back at the front.
     pub(crate) fn give_back(&mut self, number: u32, member: T) {
         let first = self.places.front().map(|&(first, _)| first);
         debug_assert!(
@@ -85,7 +85,7 @@ impl<T> Line<T> {
         self.len += 1;
     }
 
-    /// Takes out the member with this number, if it is `wanted`.
+    /// Removes the member with this number if `wanted` returns true for it.
     pub(crate) fn remove(&mut self, number: u32, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
         let base = self.places.front()?.0;
         let after_first = |number: u32| number.wrapping_sub(base);
@@ -100,7 +100,7 @@ impl<T> Line<T> {
         Some(member)
     }
 
-    /// Takes out every member that is `wanted`, in order.
+    /// Removes every member for which `wanted` returns true, in order.
     pub(crate) fn take_all(&mut self, wanted: impl Fn(&T) -> bool, mut taken: impl FnMut(T)) {
         #[cfg(test)]
         {
@@ -115,7 +115,7 @@ impl<T> Line<T> {
         self.close_gaps();
     }
 
-    /// Closes gaps at the front, and all of them where they are many.
+    /// Closes gaps at the front, and all gaps if there are many.
     fn close_gaps(&mut self) {
         while self
             .places
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// Each departure looked at all members: of as many as members, the time was the square.
+    /// Regression: each departure scanned all members, so N departures took quadratic time.
     #[test]
     fn a_member_leaves_without_a_look_at_the_others() {
         const MEMBERS: u32 = 10_000;
@@ -150,13 +150,13 @@ mod tests {
         for member in 0..MEMBERS {
             line.push(number(member), member);
         }
-        // The newest, the oldest, and those between.
+        // The newest, the oldest, and the members between them.
         for member in (0..MEMBERS).rev().step_by(2).chain((0..MEMBERS).step_by(2)) {
             assert_eq!(line.remove(number(member), |_| true), Some(member));
             assert_eq!(line.remove(number(member), |_| true), None);
         }
         assert!(line.is_empty() && line.looks <= 4 * MEMBERS as usize);
-        // Those that come and go while the first one stays take no further memory.
+        // Members that come and go while the first one stays take no further memory.
         line.push(0, 0);
         for member in 1..MEMBERS {
             line.push(member, member);

@@ -1,14 +1,14 @@
-//! Bounds what peers can make a core log.
+//! Limits the log lines that peers can cause on a core.
 //!
-//! Each peer, by its [network](crate::network), may cause a few lines in a while, and all of a
-//! core's together some more: a peer that breaks the rules a thousand times a second neither fills
-//! the log nor keeps lines of others out of it. Lines that were suppressed are counted, and the
-//! peer's next line says so.
+//! Each peer, by its [network](crate::network), may cause a few lines per period, and all peers of
+//! a core some more. So a peer that violates the protocol a thousand times a second neither fills
+//! the log nor suppresses lines of other peers. Suppressed lines are counted, and the peer's next
+//! line reports their number.
 //!
-//! The bound holds at every level but TRACE: a line that a peer can repeat asks the budget first.
-//! Lines that ask are of the level WARN, which is shown by default, or above: one that is not shown
-//! would use up the budget of those that are. TRACE is for developers, and has a line for each state
-//! of each command.
+//! The limit applies to every level except TRACE: a line that a peer can repeat must be allowed by
+//! the budget. Such lines have the level WARN, which is shown by default, or above, because hidden
+//! lines would use up the budget of visible ones. TRACE is for developers and logs every state of
+//! each command.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
 use crate::permit::network;
@@ -16,27 +16,27 @@ use base::{Nanos, Time};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-/// Lines that may still be logged.
+/// Remaining log lines.
 #[derive(Debug, Default)]
 pub(crate) struct LogBudget {
     all: Lines,
-    /// By a hash of the peer's network, with a key of this process: peers with equal hashes share,
-    /// and none can choose the peer that it shares with.
+    /// By a hash of the peer's network, with a key of this process. Peers with equal hashes share a
+    /// budget, and no peer can choose the one that it shares with.
     peers: Box<[Lines]>,
     hasher: RandomState,
 }
 
-/// Lines of a period.
+/// Lines logged in a period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lines {
-    /// The period's number.
+    /// Number of the period.
     period: u64,
     used: u32,
     suppressed: u64,
 }
 
 impl Lines {
-    /// Returns true if there may be one more.
+    /// Returns true if the period allows another line.
     fn has_room(&mut self, now: Time, period: Nanos, most: u32) -> bool {
         let number = now.0 / period.0;
         if number != self.period {
@@ -48,8 +48,7 @@ impl Lines {
 }
 
 impl LogBudget {
-    /// Returns how many lines of the same peer were not logged since its last one, if one may be
-    /// logged now.
+    /// Returns the number of suppressed lines since the peer's last one, if a line is allowed now.
     pub(crate) fn allow(&mut self, peer: IpAddr, now: Time) -> Option<u64> {
         if self.peers.is_empty() {
             self.peers = vec![Lines::default(); LOG_PEERS].into();
@@ -106,14 +105,14 @@ mod tests {
         assert_eq!(logged.count(), LOG_LINES_PER_PEER as usize);
     }
 
-    /// A core had ten lines a second for all peers together, so that one of them could use up all.
+    /// Regression: all peers shared ten lines a second, so one of them could use them up.
     #[test]
     fn who_floods_does_not_keep_others_out() {
         let mut budget = LogBudget::default();
         for _ in 0..1_000 {
             budget.allow(peer(1), Time(5));
         }
-        // Some of these may share a place with the first.
+        // Some of these may share an entry with the first.
         let others = (2..6).filter(|&number| budget.allow(peer(number), Time(5)).is_some());
         assert!(others.count() >= 1);
     }

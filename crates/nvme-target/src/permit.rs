@@ -1,9 +1,8 @@
-//! The limits on connections of all cores together, on those from one address (of IPv6, one /64) and
-//! of one tenant, and on the entries of their queues.
+//! Limits across all cores: the number of connections, in total, per address (IPv6: per /64) and
+//! per tenant, and the entries of their queues.
 //!
-//! Each connection owns a [`ConnectionPermit`] for as long as anything of it is left, also while it
-//! moves between cores. Permits change when connections come, get through Connect and go, never by
-//! I/O.
+//! Each connection owns a [`ConnectionPermit`] until it has ended completely, even while it moves
+//! between cores. Permits change at the begin, Connect and end of a connection, never by I/O.
 
 use crate::limits::{Limits, is_reserved};
 use crate::stats::CoreStats;
@@ -11,16 +10,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Permits for connections, shared by all cores.
+/// Counts the permitted connections of all cores against their limits.
 #[derive(Debug)]
 pub(crate) struct Permits {
     taken: Arc<Mutex<Taken>>,
     limit: usize,
-    /// Of these, for connections from one address.
+    /// Limit of connections from one address.
     per_address: usize,
 }
 
-/// Connections, and the entries of their queues.
+/// Number of connections and entries of their queues.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     connections: usize,
@@ -34,17 +33,17 @@ impl Count {
     }
 }
 
-/// Permits that connections have.
+/// Permits in use.
 #[derive(Debug, Default)]
 struct Taken {
     all: Count,
     by_address: BTreeMap<IpAddr, Count>,
-    /// Those of hosts that are tenants, from Connect on.
+    /// By tenant: permits of hosts with a tenant, counted from Connect on.
     by_tenant: BTreeMap<Arc<str>, Count>,
 }
 
 fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
-    // Each change is an addition or a subtraction in a few places, which cannot panic between them.
+    // Each change adds or subtracts in a few places and cannot panic between them.
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -58,21 +57,21 @@ pub(crate) struct ConnectionPermit {
     tenant: Option<Arc<str>>,
 }
 
-/// The limit that keeps a connection out, or the queue that it is to become.
+/// The limit that refuses a connection, or its Connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitRefused {
-    /// That of all connections.
+    /// The limit of all connections.
     All,
-    /// That of connections from one address.
+    /// The limit of connections from one address.
     Address,
-    /// That of connections of one tenant.
+    /// The limit of connections of one tenant.
     Tenant,
-    /// That of entries of queues, of all or of one address or tenant.
+    /// The limit of queue entries, in total or of one address or tenant.
     Entries,
 }
 
 impl PermitRefused {
-    /// Counts a connection or a Connect that was refused because of it.
+    /// Counts a connection or Connect refused by this limit.
     pub(crate) fn count(self, stats: &mut CoreStats) {
         match self {
             Self::All => {}
@@ -84,7 +83,8 @@ impl PermitRefused {
 }
 
 impl Permits {
-    /// Permits for at most `limit` connections, of which `per_address` from one address.
+    /// Creates permits for at most `limit` connections, at most `per_address` of them from one
+    /// address.
     pub(crate) fn new(limit: usize, per_address: usize) -> Self {
         Self {
             taken: Arc::default(),
@@ -93,7 +93,7 @@ impl Permits {
         }
     }
 
-    /// Returns a permit for one more connection from an address.
+    /// Returns a permit for another connection from an address.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -119,14 +119,15 @@ impl Permits {
         })
     }
 
-    /// Returns the entries of all queues together.
+    /// Returns the number of entries of all queues together.
     pub(crate) fn entries(&self) -> usize {
         lock(&self.taken).all.entries
     }
 }
 
 impl ConnectionPermit {
-    /// The connection becomes a queue with `entries` entries, of a host that may be a tenant. Once.
+    /// Counts the connection as a queue with `entries` entries, of a host that may have a tenant.
+    /// Called once per connection.
     ///
     /// # Errors
     /// The limit that is reached; then nothing has changed.
@@ -170,7 +171,8 @@ impl ConnectionPermit {
     }
 }
 
-/// Takes connections off those of an address or a tenant, which is forgotten with its last one.
+/// Subtracts connections from the count of an address or tenant, and drops the count with its last
+/// one.
 fn forget<K: Ord>(counts: &mut BTreeMap<K, Count>, of: &K, gone: Count) {
     let count = counts.get_mut(of);
     let count = count.expect("one with a permit is known");
@@ -199,8 +201,8 @@ impl Drop for ConnectionPermit {
 /// Bits of an IPv6 address that a machine chooses by itself: it has all addresses of its /64.
 const CHOSEN_BITS: u32 = 64;
 
-/// Returns the first address of the network that counts as one peer: an IPv4 address alone, as such
-/// also where a socket for both families shows it mapped, and the /64 of an IPv6 address.
+/// Returns the first address of the network that counts as one peer: an IPv4 address itself, also
+/// in its mapped form from a socket for both families, and the /64 of an IPv6 address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -222,7 +224,8 @@ mod tests {
         }
     }
 
-    /// One address could have all connections, once it had got each of them through Connect.
+    /// Regression: one address could have all connections, after each of them had completed
+    /// Connect.
     #[test]
     fn permits_are_limited_and_come_back() {
         let permits = Permits::new(4, 3);
@@ -239,7 +242,7 @@ mod tests {
         assert_eq!(lock(&permits.taken).by_address.len(), 1);
     }
 
-    /// Two addresses, and two tenants, could have all connections.
+    /// Regression: two addresses, and two tenants, could have all connections.
     #[test]
     fn the_last_connections_are_for_those_who_have_few() {
         let permits = Permits::new(512, 384);
@@ -267,7 +270,7 @@ mod tests {
         assert_eq!(enter(&mut more, &few), Ok(()));
     }
 
-    /// Queues of hosts at two addresses could have all entries.
+    /// Regression: queues of hosts at two addresses could have all entries.
     #[test]
     fn the_last_entries_are_for_those_who_have_few() {
         let (permits, limits) = (Permits::new(99, 99), limits(99, 512));
@@ -284,8 +287,8 @@ mod tests {
         assert_eq!(enter(19, 1).err(), Some(PermitRefused::Entries));
     }
 
-    /// A machine has all addresses of its /64, and could have all connections by taking one after
-    /// the other.
+    /// A machine has all addresses of its /64, and could otherwise have all connections by using
+    /// one after another.
     #[test]
     fn addresses_of_one_network_share_permits() {
         let permits = Permits::new(4, 1);
@@ -304,7 +307,7 @@ mod tests {
         permit.expect("there are many")
     }
 
-    /// A tenant with two addresses could have all connections.
+    /// Regression: a tenant with two addresses could have all connections.
     #[test]
     fn a_tenant_leaves_connections_for_others() {
         let (permits, limits) = (Permits::new(99, 99), limits(3, 1 << 20));
@@ -323,7 +326,7 @@ mod tests {
         assert_eq!(permits.entries(), 0);
     }
 
-    /// The memory of deep queues was limited by nothing but their number.
+    /// Regression: the memory of deep queues was limited only by their number.
     #[test]
     fn entries_of_queues_are_limited_and_come_back() {
         let (permits, limits) = (Permits::new(99, 99), limits(99, 400));

@@ -1,16 +1,15 @@
-//! Reads of the target's own, by which it sees how late a device is while it serves.
-//! `[ReFlex §3.2.1, §4.3]`
+//! The target's own reads, by which it measures a device's latency in service. `[ReFlex §3.2.1,
+//! §4.3]`
 //!
-//! A [`Probe`] is a thread of its own with its own way into the device, beside the cores that serve
-//! it. It reads 4 KiB at random places and takes their time in the device; together with the load of
-//! all tenants, which the device's [pool](qos::TokenPool) knows, that is what a newer curve is made of
-//! ([`DeviceQos::refit`]). Its reads arrive independently of each other, in steps up to a
-//! share of the device's token rate and down again, and each pays the token scheduler as a
-//! best-effort tenant's would: so promises come first, and it has no more of what is left than one
-//! tenant with the usual weight.
+//! A [`Probe`] is a separate thread with its own channel to the device. It reads 4 KiB at random
+//! places and measures their time in the device. A newer curve is made of these times and the load
+//! of all tenants, from the device's [pool](qos::TokenPool) ([`DeviceQos::refit`]). Its reads
+//! arrive independently of each other, at loads that step up to a share of the device's token rate
+//! and down again. Each read costs tokens like that of a best-effort tenant with the default
+//! weight, so SLOs have precedence.
 //!
-//! Must never: write; spend more than its share of the rate; hold anything back from tenants once it
-//! has ended.
+//! Invariants: it never writes, spends no more than its share of the rate, and withholds no tokens
+//! from tenants once it has ended.
 
 mod pace;
 
@@ -29,33 +28,33 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Reads in flight at most: at 2 ms, a quarter of a million a second.
+/// Maximum reads in flight: 250,000 reads/s at a latency of 2 ms.
 const DEPTH: u16 = 512;
 
-/// Bytes of one read: the unit of a curve.
+/// Size of a read in bytes: the unit of a curve.
 const READ_BYTES: u32 = 4096;
 
-/// Of each step's time, this part runs before anything counts.
+/// Divisor of a step's duration that gives its warm-up, during which nothing is measured.
 const WARM_UP_DIVISOR: u64 = 4;
 
-/// Time after the end in which reads may still come back from the device.
+/// Time after the end for outstanding reads to complete.
 const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
-/// Time after which a device that had no room is tried again, if nothing ends before.
+/// Retry interval for a device that had no room, if no read completes before.
 const BUSY_RETRY: Nanos = Nanos::from_micros(100);
 
 /// Options of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
-    /// The most that is spent, in hundredths of the device's token rate: 1 to 100.
+    /// Largest share of the device's token rate to spend, in percent: 1 to 100.
     pub share_percent: u32,
     /// Duration.
     pub length: Nanos,
-    /// Fixes places and times.
+    /// Seed of the random places and times.
     pub seed: u64,
 }
 
-/// Progress of a probe, and the request to end it: shared with the caller.
+/// Progress of a probe, and a flag to end it; shared with the caller.
 #[derive(Debug, Default)]
 pub struct ProbeWatch {
     stop: AtomicBool,
@@ -70,32 +69,32 @@ impl ProbeWatch {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true once it was asked to end.
+    /// Returns true if the probe was requested to end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns the part of its time that is over, in thousandths.
+    /// Returns the elapsed part of its duration, in thousandths.
     #[must_use]
     pub fn done_permille(&self) -> u64 {
         self.done_permille.load(Ordering::Relaxed)
     }
 
-    /// Reads that ended so far.
+    /// Returns the number of completed reads.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Returns their cost, in thousandths of a token.
+    /// Returns the cost of the reads, in thousandths of a token.
     #[must_use]
     pub fn spent_milli(&self) -> u64 {
         self.spent_milli.load(Ordering::Relaxed)
     }
 }
 
-/// Reason for which nothing was observed.
+/// Why nothing was observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The probe was stopped.
@@ -106,37 +105,37 @@ pub enum ProbeError {
     Read {
         /// The block.
         block: u64,
-        /// The reason.
+        /// The error.
         error: BlockError,
     },
     /// The device is smaller than a read.
     #[error("the device is smaller than a read of {READ_BYTES} bytes")]
     TooSmall,
-    /// The device cannot be opened once more.
+    /// The device cannot be opened again.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The scheduler has no place for one more thread.
+    /// The scheduler has no place for another thread.
     #[error(transparent)]
     Threads(#[from] TooManyThreads),
-    /// The kernel refuses what a thread needs.
+    /// The kernel refused the set-up of the thread.
     #[error(transparent)]
     SetUp(#[from] SetupError),
-    /// The kernel broke off.
+    /// The driver failed.
     #[error("io_uring failed: {0}")]
     Driver(#[from] io::Error),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeState {
-    /// Its time begins with its first turn.
+    /// Not started: the duration begins with the first turn.
     New,
     Running,
-    /// Waits for what is in the device.
+    /// Waits for outstanding reads.
     Ending(Time),
     Ended,
 }
 
-/// A read under way.
+/// A read in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     block: u64,
@@ -144,18 +143,18 @@ struct Slot {
     begun: Time,
 }
 
-/// A step of the load, as far as it was seen.
+/// The measurements of one load step.
 #[derive(Debug)]
 struct LoadStep {
     number: usize,
-    /// From when on it counts; [`Time::NEVER`] before.
+    /// Time from which reads count; [`Time::NEVER`] before.
     counts_from: Time,
     latency: Latencies,
-    /// Thousandths of reads among all requests, times nanoseconds.
+    /// Integral over time of the reads' share of all requests, in thousandths times nanoseconds.
     reads_share: u128,
 }
 
-/// Observes a device: the service of a thread of its own.
+/// Observes a device; the service of a separate thread.
 #[derive(Debug)]
 pub struct Probe {
     qos: Arc<DeviceQos>,
@@ -164,7 +163,7 @@ pub struct Probe {
     channel: Box<dyn Channel>,
     buffers: BufferPool,
     read_blocks: u32,
-    /// Places of a read on the device.
+    /// Number of possible read positions on the device.
     places: u64,
     options: ProbeOptions,
     watch: Arc<ProbeWatch>,
@@ -175,21 +174,21 @@ pub struct Probe {
     slots: Vec<Slot>,
     free: Vec<u16>,
     paid: Vec<(u16, Tokens)>,
-    /// Paid for, and the device had no room.
+    /// Paid reads for which the device had no room.
     busy: VecDeque<Request>,
     in_channel: usize,
     step: LoadStep,
-    /// Time of the last look at the mix.
+    /// Time of the last sample of the mix.
     looked_at: Time,
-    /// The pool's count of spent tokens at the last look.
+    /// The pool's count of spent tokens at the last sample.
     load_seen: u64,
     observations: Vec<Observation>,
     failure: Option<ProbeError>,
 }
 
 impl Probe {
-    /// A probe of a device that tenants share by `qos`, which takes the memory of its reads from
-    /// `buffers`; `channel` is its own way in.
+    /// Creates a probe of a device that tenants share by `qos`. It takes read memory from
+    /// `buffers`, and `channel` is its own channel to the device.
     ///
     /// # Errors
     /// [`ProbeError::TooSmall`], [`ProbeError::Threads`].
@@ -241,7 +240,7 @@ impl Probe {
         })
     }
 
-    /// Returns the observations, in the order of time.
+    /// Returns the observations, in order of time.
     ///
     /// # Errors
     /// [`ProbeError::Read`], [`ProbeError::Stopped`].
@@ -257,7 +256,7 @@ impl Probe {
         self.started + Nanos(self.step_time().0 * self.step.number as u64)
     }
 
-    /// Returns the end of the step at hand: of its warm-up, or of all of it.
+    /// Returns the end of the current phase of the step: of its warm-up, or of the step.
     fn step_due(&self) -> Time {
         let begin = self.step_begin();
         if self.step.counts_from == Time::NEVER {
@@ -267,7 +266,7 @@ impl Probe {
         }
     }
 
-    /// Goes on to the next step when it is time.
+    /// Begins the next step when it is due.
     fn advance(&mut self, now: Time, cx: &mut Context<'_>) {
         let passed = u128::from(now.since(self.looked_at).0);
         self.step.reads_share += passed * u128::from(self.qos.pool().share().permille());
@@ -294,7 +293,7 @@ impl Probe {
             .store(permille.min(1000), Ordering::Relaxed);
     }
 
-    /// Asks for nothing more.
+    /// Stops issuing reads.
     fn end(&mut self, now: Time, cx: &mut Context<'_>) {
         self.state = ProbeState::Ending(now + GIVE_UP_TIME);
         let free = &mut self.free;
@@ -303,7 +302,7 @@ impl Probe {
         self.channel.close(cx);
     }
 
-    /// Lets arrive what is due.
+    /// Issues the reads that are due.
     fn arrive(&mut self, now: Time) {
         let pool = self.qos.pool();
         let load = pool.share().load(now);
@@ -314,7 +313,8 @@ impl Probe {
         self.pace.earn(now, pool.rate(), price);
         while self.pace.due(now) {
             let Some(slot) = self.free.pop() else {
-                // The device or its tenants keep it waiting: a load in an open loop has no patience.
+                // The device or its tenants delay it. In an open loop, a read that cannot start is
+                // skipped.
                 self.pace.skip(self.step.number);
                 continue;
             };
@@ -329,7 +329,7 @@ impl Probe {
         }
     }
 
-    /// Hands to the device what is paid for.
+    /// Submits paid reads to the device.
     fn submit_paid(&mut self, cx: &mut Context<'_>) {
         let paid = &mut self.paid;
         self.scheduler
@@ -490,11 +490,11 @@ impl Service for Probe {
     }
 }
 
-/// Observes a device from this thread, on a driver of its own, until its time is over or the watch
-/// says so. Never called on a core of the target.
+/// Observes a device from this thread, on a driver of its own, until the duration is over or the
+/// watch is stopped. Never called on a core of the target.
 ///
 /// # Errors
-/// Why nothing was observed.
+/// The reason why nothing was observed.
 pub fn observe(
     device: &dyn Device,
     qos: &Arc<DeviceQos>,

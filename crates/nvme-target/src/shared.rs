@@ -1,6 +1,7 @@
-//! State that all cores share: the configuration, the controllers that exist, and the mailboxes.
+//! State shared by all cores: the configuration, the controllers, and the mailboxes.
 //!
-//! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
+//! Used at Connect, by admin commands and by a control plane, never by I/O, so plain locks are
+//! sufficient.
 
 use crate::change::ack::{Ack, AckError, Pausing};
 use crate::change::step::ChangeStep;
@@ -24,18 +25,18 @@ use std::time::Duration;
 use switch::Knobs;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every holder changes one field at a time, so a poisoned lock still guards something valid.
+    // Every holder changes one field at a time, so the data of a poisoned lock is still valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A discovery service elsewhere.
+/// A referral to another discovery service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Referral {
-    /// Address that it listens on.
+    /// Address of the service.
     pub address: SocketAddr,
 }
 
-/// The part that all cores share.
+/// The state shared by all cores.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
@@ -46,20 +47,20 @@ pub(crate) struct Shared {
     pub(crate) switch_stats: PerCore<SharedSwitchStats>,
     /// Load of each class on each core.
     pub(crate) loads: PerCore<SharedLoad>,
-    /// The same, without that of queues that asked for nothing lately.
+    /// The same without queues that had no recent load.
     pub(crate) recent: PerCore<SharedLoad>,
-    /// Scheduling priority that each core's thread has, where it asked for one.
+    /// Scheduling priority of each core's thread, if it requested one.
     pub(crate) priorities: PerCore<OnceLock<PriorityStatus>>,
-    /// Which threads are in use.
+    /// The threads in use.
     pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<AccessRules>>,
     tenant_events: Mutex<TenantEvents>,
-    /// Connections of all cores together.
+    /// Permits for the connections of all cores.
     pub(crate) permits: Permits,
-    /// Commands were not answered when the time to drain was over.
+    /// Commands were abandoned at the end of the drain time.
     pub(crate) gave_up: AtomicBool,
-    /// Changes that not every core had made when their time was over.
+    /// Number of changes that not every core applied in time.
     pub(crate) late_changes: AtomicU64,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Configuration {
     pub(crate) subsystems: BTreeMap<String, Arc<Subsystem>>,
     pub(crate) listeners: Vec<SocketAddr>,
     pub(crate) referrals: Vec<Referral>,
-    /// GENCTR: counts the changes that a discovery log page shows.
+    /// GENCTR: the number of changes to the discovery log page.
     pub(crate) generation: u64,
 }
 
@@ -103,7 +104,7 @@ impl Shared {
         lock(&self.controllers)
     }
 
-    /// Returns the knobs, once they were set.
+    /// Returns the knobs; `None` until they are set.
     pub(crate) fn knobs(&self) -> MutexGuard<'_, Option<Knobs>> {
         lock(&self.knobs)
     }
@@ -113,17 +114,17 @@ impl Shared {
         Arc::clone(&lock(&self.rules))
     }
 
-    /// Puts other rules in force from now on; returns those before.
+    /// Sets new rules; returns the former ones.
     pub(crate) fn set_rules(&self, rules: Arc<AccessRules>) -> Arc<AccessRules> {
         std::mem::replace(&mut lock(&self.rules), rules)
     }
 
-    /// The mailboxes of all cores, in order.
+    /// Returns the mailboxes of all cores, in order.
     pub(crate) fn cores(&self) -> MutexGuard<'_, Vec<MailboxSender<Message>>> {
         lock(&self.cores)
     }
 
-    /// Sends a note to one core; fails when that core does not exist or is swamped.
+    /// Sends a message to one core; fails if that core does not exist or its mailbox is full.
     pub(crate) fn send(&self, core: usize, note: CoreMessage) -> Result<(), Message> {
         let sender = self.cores().get(core).cloned();
         match sender {
@@ -132,9 +133,9 @@ impl Shared {
         }
     }
 
-    /// Sends a note that must not be lost to one core: it always has room for it. Of such notes
-    /// there are never more than there are connections, commands and changes under way,
-    /// all of which are limited.
+    /// Sends a message that must not be lost to one core, even if its mailbox is full. The number
+    /// of such messages is bounded by the connections, outstanding commands and changes, which are
+    /// all limited.
     pub(crate) fn deliver(&self, core: usize, note: CoreMessage) {
         let sender = self.cores().get(core).cloned();
         match sender {
@@ -143,14 +144,14 @@ impl Shared {
         }
     }
 
-    /// Delivers a note to every core.
+    /// Delivers a message to every core.
     pub(crate) fn deliver_all(&self, note: impl Fn() -> CoreMessage) {
         for sender in &*self.cores() {
             sender.send_always(Message(note()));
         }
     }
 
-    /// Returns the first core with a mailbox that takes no more notices.
+    /// Returns the first core whose mailbox is full.
     pub(crate) fn swamped(&self) -> Option<usize> {
         self.cores().iter().position(MailboxSender::is_full)
     }
@@ -159,12 +160,12 @@ impl Shared {
         lock(&self.tenant_events)
     }
 
-    /// Posts steps to every core; each acknowledges all of them with one acknowledgement.
+    /// Posts steps to every core; each core acknowledges all of them with one acknowledgement.
     pub(crate) fn post(&self, steps: &[ChangeStep]) -> Arc<Ack> {
         let cores = self.cores().clone();
         let ack = Ack::new(cores.len());
         for core in cores {
-            // A core that missed a change would be of another mind than the others for ever.
+            // A core that missed a change would differ from the other cores permanently.
             core.send_always(Message(CoreMessage::Change {
                 steps: steps.to_vec(),
                 debt: Pausing::new(&ack),
@@ -173,12 +174,12 @@ impl Shared {
         ack
     }
 
-    /// Waits for all cores to make a change, as long as a change may take.
+    /// Waits until all cores have applied a change, for at most the time of a change.
     pub(crate) fn wait(&self, ack: &Ack) -> Result<(), AckError> {
         self.wait_for(ack, self.limits.change_timeout.into())
     }
 
-    /// The same for `left`, which is what is left of that time.
+    /// Like [`wait`](Self::wait), for at most `left`, the remainder of that time.
     pub(crate) fn wait_for(&self, ack: &Ack, left: Duration) -> Result<(), AckError> {
         let done = ack.wait(left);
         if let Err(AckError::TimedOut { .. }) = done {
@@ -203,8 +204,8 @@ mod tests {
         fn wake(&self) {}
     }
 
-    /// Once one core had ended and another one drained, a change waited for its whole time, and the
-    /// watchdog was not fed.
+    /// Regression: after one core had ended while another was draining, a change waited for its
+    /// full time, and the watchdog was not fed.
     #[test]
     fn a_core_that_has_ended_owes_no_acknowledgement() {
         let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");
@@ -220,8 +221,8 @@ mod tests {
         assert!(target.responds(Duration::ZERO));
     }
 
-    /// A core that was swamped for a moment kept queues of controllers that were gone, went on after a
-    /// shutdown, and did not tell its hosts of a change.
+    /// Regression: a core with a temporarily full mailbox kept queues of ended controllers,
+    /// continued after a shutdown, and did not notify its hosts of a change.
     #[test]
     fn a_full_mailbox_loses_no_end_and_no_change() {
         let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");

@@ -1,4 +1,4 @@
-//! Everything that is known about a target at one moment, in the form in which interfaces show it.
+//! The state of a target at one moment, in the form that interfaces show.
 
 use crate::controller::registry::ControllerKind;
 use crate::latency::Latency;
@@ -16,21 +16,21 @@ use switch::Knobs;
 /// A target at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Counts the changes of what discovery hosts may see.
+    /// Number of changes to the discovery log page.
     pub generation: u64,
-    /// Addresses that it listens on.
+    /// Addresses that the target listens on.
     pub listeners: Vec<SocketAddr>,
-    /// Other discovery services that it refers to.
+    /// Referrals to other discovery services.
     pub referrals: Vec<Referral>,
-    /// Its subsystems, by name.
+    /// Subsystems, by name.
     pub subsystems: Vec<SubsystemSnapshot>,
-    /// The devices that are shared by tokens.
+    /// Devices shared by tokens.
     pub devices: Vec<ScheduledDevice>,
-    /// Its controllers, by identifier.
+    /// Controllers, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
-    /// Entries of all queues of its controllers together.
+    /// Entries of all queues of all controllers.
     pub queue_entries: u64,
-    /// Changes that not every core had made when their time was over.
+    /// Changes that not every core applied in time.
     pub late_changes: u64,
     /// Counters of each core.
     pub cores: Vec<CoreStats>,
@@ -42,24 +42,24 @@ pub struct Snapshot {
     pub threads: ThreadsSnapshot,
     /// The knobs.
     pub knobs: Knobs,
-    /// Its limits.
+    /// The limits.
     pub limits: Limits,
 }
 
 /// A subsystem at one moment.
 #[derive(Clone, Debug)]
 pub struct SubsystemSnapshot {
-    /// Its name.
+    /// Name of the subsystem.
     pub nqn: String,
-    /// Its serial number.
+    /// Serial number.
     pub serial: String,
-    /// Its model number.
+    /// Model number.
     pub model: String,
     /// Every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect otherwise.
+    /// Hosts that may connect if not every host may.
     pub allowed_hosts: Vec<String>,
-    /// Its namespaces, by identifier.
+    /// Namespaces, by identifier.
     pub namespaces: Vec<NamespaceSnapshot>,
 }
 
@@ -67,15 +67,15 @@ pub struct SubsystemSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamespaceSnapshot {
-    /// Its identifier.
+    /// Namespace identifier.
     pub nsid: u32,
-    /// Its size in blocks.
+    /// Size in blocks.
     pub blocks: u64,
-    /// Size of a block in bytes.
+    /// Block size in bytes.
     pub block_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// Its UUID, as text.
+    /// UUID, as text.
     pub uuid: String,
     /// Read commands.
     pub reads: OperationSnapshot,
@@ -88,7 +88,7 @@ pub struct NamespaceSnapshot {
 }
 
 impl NamespaceSnapshot {
-    /// Returns the kinds of commands with their names.
+    /// Returns each kind of commands with its name.
     #[must_use]
     pub const fn operations(&self) -> [(&'static str, &OperationSnapshot); 4] {
         [
@@ -100,35 +100,35 @@ impl NamespaceSnapshot {
     }
 }
 
-/// Commands of one kind, by their completion, on all cores together.
+/// Completed commands of one kind, over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OperationSnapshot {
     /// Commands completed, with any status.
     pub completed: u64,
-    /// Of these, commands completed with an error.
+    /// Commands completed with an error, included in `completed`.
     pub errors: u64,
-    /// Data moved by those that succeeded, in bytes.
+    /// Data moved by successful commands, in bytes.
     pub bytes: u64,
-    /// Times from the dispatch of a command until its answer is queued, with any status. What is
-    /// answered in the turn of the core's loop in which it came counts as 0.
+    /// Times from the dispatch of a command until its answer is queued, for any status. A command
+    /// answered in the turn of its dispatch counts as 0.
     pub latency: Latency,
 }
 
-/// A device that is shared by tokens, at one moment.
+/// A device shared by tokens, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ScheduledDevice {
-    /// Its name.
+    /// Name of the device.
     #[serde(rename = "device")]
     pub name: String,
-    /// Tokens generated in a second, at the strictest latency that was promised.
+    /// Tokens generated per second, at the strictest latency of any SLO.
     pub tokens_per_second: u64,
-    /// Of these, tokens promised to latency-critical tenants.
+    /// Tokens per second reserved for latency-critical tenants, included in `tokens_per_second`.
     pub reserved_tokens_per_second: u64,
-    /// The namespaces over it, each by its subsystem's name and its identifier.
+    /// Namespaces on the device, each by its subsystem's name and its identifier.
     pub namespaces: Vec<(String, u32)>,
-    /// Its tenants, by name.
+    /// Tenants of the device, by name.
     pub tenants: Vec<TenantSnapshot>,
 }
 
@@ -140,22 +140,22 @@ pub struct ControllerSnapshot {
     pub id: u16,
     /// I/O or discovery.
     pub kind: ControllerKind,
-    /// The name of its subsystem; that of the discovery subsystem for a discovery controller.
+    /// NQN of its subsystem; for a discovery controller, that of the discovery subsystem.
     pub nqn: String,
-    /// HOSTNQN; empty for a host that gave none.
+    /// HOSTNQN; empty for a host without a name.
     #[serde(serialize_with = "or_none")]
     pub host_nqn: String,
     /// HOSTID, as hexadecimal digits.
     pub host_id: String,
-    /// The address that its admin queue comes from.
+    /// The peer address of its admin queue.
     pub peer: SocketAddr,
-    /// I/O queues that are connected, by their identifiers.
+    /// Connected I/O queues, by identifier.
     pub io_queues: Vec<QueueSnapshot>,
-    /// Errors since it was created.
+    /// Number of errors since it was created.
     pub errors: u64,
 }
 
-/// Writes the name of a host; `(none)` for one that gave none.
+/// Serialises the name of a host; `(none)` for a host without a name.
 fn or_none<S: Serializer>(name: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if name.is_empty() { "(none)" } else { name })
 }
@@ -164,14 +164,14 @@ fn or_none<S: Serializer>(name: &str, serializer: S) -> Result<S::Ok, S::Error> 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueSnapshot {
-    /// Its queue identifier, from 1.
+    /// Queue identifier, from 1.
     pub qid: u16,
-    /// The processor of the thread that serves it; `None` before that thread has one.
+    /// The processor of the thread that serves the queue; `None` until that thread has one.
     pub core: Option<u32>,
-    /// Its entries, as the host's Connect says.
+    /// Number of entries, as set by Connect.
     pub depth: u32,
-    /// Its PDUs carry header digests.
+    /// Header digests are enabled.
     pub header_digest: bool,
-    /// Its PDUs carry data digests.
+    /// Data digests are enabled.
     pub data_digest: bool,
 }

@@ -1,4 +1,4 @@
-//! A subsystem: namespaces, and the hosts that may see them.
+//! A subsystem: its namespaces, and the hosts that may access them.
 
 use crate::namespace::{Namespace, NamespaceOptions, Volume};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Options of a subsystem.
 #[derive(Clone, Debug)]
 pub struct SubsystemOptions {
-    /// Its NVMe Qualified Name.
+    /// NVMe Qualified Name of the subsystem.
     pub nqn: String,
     /// Serial number: up to 20 printable ASCII characters.
     pub serial: String,
@@ -15,18 +15,17 @@ pub struct SubsystemOptions {
     pub model: String,
     /// Every host may connect.
     pub allow_any_host: bool,
-    /// The NQNs of the hosts that may connect otherwise.
+    /// The NQNs of the hosts that may connect if not every host may.
     pub allowed_hosts: Vec<String>,
-    /// Its namespaces; others may come later.
+    /// The initial namespaces; more can be added later.
     pub namespaces: Vec<NamespaceOptions>,
-    /// Life of its write caches, where it is another one than the
-    /// [target's](crate::Limits::cache_life): for namespaces with devices that can lose what those of
-    /// others keep.
+    /// Life of its write caches if it differs from the [target's](crate::Limits::cache_life): for
+    /// namespaces on devices that can lose data which devices of other namespaces keep.
     pub cache_life: Option<u64>,
 }
 
 impl SubsystemOptions {
-    /// A subsystem that every host may use.
+    /// Returns the options of a subsystem that every host may use.
     #[must_use]
     pub fn open_to_all(nqn: &str) -> Self {
         Self {
@@ -41,7 +40,7 @@ impl SubsystemOptions {
     }
 }
 
-/// A serial number that is always the same for the same name (FNV-1a).
+/// Returns a serial number derived from the name, always the same (FNV-1a hash).
 #[must_use]
 pub fn serial_of(nqn: &str) -> String {
     let hash = nqn.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
@@ -50,10 +49,10 @@ pub fn serial_of(nqn: &str) -> String {
     format!("SW{hash:016X}")
 }
 
-/// A subsystem as all cores share it.
+/// The part of a subsystem that all cores share.
 #[derive(Debug)]
 pub(crate) struct Subsystem {
-    /// Index by which every core keeps its part.
+    /// Index of the subsystem on every core.
     pub(crate) index: u32,
     pub(crate) nqn: String,
     pub(crate) serial: String,
@@ -61,54 +60,52 @@ pub(crate) struct Subsystem {
     changing: Mutex<Changing>,
 }
 
-/// A namespace that a subsystem gave up.
+/// A removed namespace of a subsystem.
 #[derive(Clone, Copy, Debug)]
 struct Former {
     volume: Volume,
     incarnation: u32,
     read_only: bool,
-    /// The subsystem's [`changes`](Changing::changes) with its removal.
+    /// The subsystem's [`changes`](Changing::changes) at its removal.
     removal: u32,
 }
 
-/// The part of a subsystem that can change; read at Connect and by admin commands only.
+/// The mutable part of a subsystem; used only at Connect and by admin commands.
 #[derive(Debug)]
 pub(crate) struct Changing {
     pub(crate) allow_any_host: bool,
     pub(crate) allowed_hosts: BTreeSet<String>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// The last namespace of each identifier that none has now.
+    /// The last removed namespace of each unused identifier.
     former: BTreeMap<u32, Former>,
-    /// Namespaces that came and went so far.
+    /// Number of namespace additions and removals so far.
     changes: u32,
-    /// Controllers that were made before this number of changes hold an identifier for another volume's
-    /// than it names now.
+    /// Controllers created before this number of changes know an identifier that now refers to a
+    /// different volume.
     oldest: u32,
-    /// The life of its write caches, where it is another one than the
-    /// [target's](crate::Limits::cache_life).
+    /// The life of its write caches if it differs from the [target's](crate::Limits::cache_life).
     pub(crate) cache_life: Option<u64>,
-    /// The subsystem is being removed: no host connects any more.
+    /// The subsystem is being removed: no host may connect.
     pub(crate) removed: bool,
 }
 
-/// A namespace was [announced](Changing::announce); the age from which on controllers were not over
-/// before.
+/// An [announced](Changing::announce) namespace: the value of `oldest` before the announcement.
 #[derive(Debug)]
 pub(crate) struct Announcement(u32);
 
 impl Changing {
-    /// Returns true if it is for every host, or for this one by name.
+    /// Returns true if the subsystem allows every host, or this one by name.
     fn names(&self, host_nqn: &str) -> bool {
         self.allow_any_host || self.allowed_hosts.contains(host_nqn)
     }
 
-    /// Returns the number of changes so far: the age of a controller that is made now.
+    /// Returns the number of changes so far: the age of a controller created now.
     pub(crate) const fn changes(&self) -> u32 {
         self.changes
     }
 
-    /// Returns the incarnation for a namespace that comes: that of the one before where the volume is
-    /// the same, and can be written to as before.
+    /// Returns the incarnation of a new namespace: that of its predecessor if the volume and its
+    /// write protection are the same.
     pub(crate) fn incarnation(&mut self, namespace: &Namespace) -> u32 {
         self.changes += 1;
         let (volume, read_only) = (namespace.volume(), namespace.read_only());
@@ -117,8 +114,9 @@ impl Changing {
         same.map_or(self.changes, |former| former.incarnation)
     }
 
-    /// A namespace is about to come. Where its identifier was another volume's, controllers from
-    /// before are over: their hosts mean that one. Returns what undoes it.
+    /// Announces a namespace that is about to be added. If its identifier referred to a different
+    /// volume, controllers created before that volume's removal are superseded, because their hosts
+    /// mean that volume. Returns the value that undoes this.
     pub(crate) fn announce(&mut self, namespace: &Namespace) -> Announcement {
         let former = self.former.get(&namespace.nsid());
         let other = former.filter(|former| former.volume != namespace.volume());
@@ -126,18 +124,18 @@ impl Changing {
         Announcement(std::mem::replace(&mut self.oldest, oldest))
     }
 
-    /// The namespace did not come, and no core has it.
+    /// Undoes an announcement, because the namespace was not added and no core has it.
     pub(crate) const fn withdraw(&mut self, announcement: Announcement) {
         self.oldest = announcement.0;
     }
 
-    /// A namespace came.
+    /// Adds a namespace.
     pub(crate) fn add(&mut self, namespace: Arc<Namespace>) {
         self.former.remove(&namespace.nsid());
         self.namespaces.insert(namespace.nsid(), namespace);
     }
 
-    /// A namespace went, on every core.
+    /// Removes a namespace that no core has any more.
     pub(crate) fn forget(&mut self, namespace: &Namespace) {
         self.changes += 1;
         let former = Former {
@@ -151,7 +149,7 @@ impl Changing {
 }
 
 impl Subsystem {
-    /// Returns a subsystem with its namespaces, for `cores` cores.
+    /// Creates a subsystem with its namespaces, for `cores` cores.
     pub(crate) fn new(index: u32, options: SubsystemOptions, cores: usize) -> Self {
         let namespaces = options.namespaces.into_iter();
         let namespaces = namespaces.map(|options| Arc::new(Namespace::new(options, cores)));
@@ -174,7 +172,8 @@ impl Subsystem {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Changing> {
-        // Every change is a single insertion or removal, so a poisoned lock is still good.
+        // Every change is a single insertion or removal, so the data of a poisoned lock is still
+        // valid.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -183,15 +182,15 @@ impl Subsystem {
         !changing.removed && changing.names(host_nqn)
     }
 
-    /// Returns true if a host may not use it that could while it is not removed: commands to one
-    /// that is removed are answered first.
+    /// Returns true if the host list excludes a host. The removal of the subsystem does not count:
+    /// commands to a removed subsystem are answered first.
     pub(crate) fn denies(&self, host_nqn: &str) -> bool {
         let changing = self.lock();
         !changing.removed && !changing.names(host_nqn)
     }
 
-    /// Returns true if a controller that was made after `changes` changes is over, because an
-    /// identifier that its host knows is another volume's.
+    /// Returns true if a controller created after `changes` changes is superseded, because an
+    /// identifier that its host knows now refers to a different volume.
     pub(crate) fn supersedes(&self, changes: u32) -> bool {
         changes < self.lock().oldest
     }
@@ -238,7 +237,8 @@ mod tests {
         Namespace::new(options, 1)
     }
 
-    /// A namespace comes and goes. Returns its incarnation, and the age of a controller made then.
+    /// Adds and removes a namespace. Returns its incarnation, and the age of a controller created
+    /// in between.
     fn pass(subsystem: &Subsystem, mut namespace: Namespace) -> (u32, u32) {
         let mut changing = subsystem.lock();
         namespace.incarnation = changing.incarnation(&namespace);
@@ -270,7 +270,8 @@ mod tests {
         assert!(![first, read_only].contains(&other));
         assert!(subsystem.supersedes(old));
         assert!(!subsystem.supersedes(between) && !subsystem.supersedes(age));
-        // The first one comes back: what was made meanwhile means the other one.
+        // The first namespace comes back: controllers created in the meantime refer to the second
+        // one.
         pass(&subsystem, namespace(1, 1, false));
         assert!(subsystem.supersedes(between) && subsystem.supersedes(age));
     }

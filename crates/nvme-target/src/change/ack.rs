@@ -1,15 +1,15 @@
 //! Changes of the configuration, delivered to every core and acknowledged by each.
 //!
-//! A control plane changes the shared configuration and posts [`Step`]s to all cores. A core that
-//! has taken a step says so on the change's [`Ack`]; a step that must wait (a namespace with
-//! commands in flight) is acknowledged when it is through. The caller waits for all, or
-//! gives up after a bounded time and undoes the change.
+//! A control plane changes the shared configuration and posts [`Step`]s to all cores. A core
+//! acknowledges a completed step on the change's [`Ack`]; a step that must wait (a namespace with
+//! commands in flight) is acknowledged when it completes. The caller waits for all cores; after a
+//! bounded time it stops waiting and undoes the change.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counts the cores that a change still waits for.
+/// Counts the cores that have not acknowledged a change yet.
 #[derive(Debug)]
 pub(crate) struct Ack {
     progress: Mutex<Progress>,
@@ -22,10 +22,10 @@ struct Progress {
     error: Option<String>,
 }
 
-/// Reason for which a change did not get through.
+/// Why a change failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AckError {
-    /// A core could not do it.
+    /// A core failed to apply it.
     #[error("{0}")]
     Failed(String),
     /// Not every core answered in time.
@@ -34,7 +34,7 @@ pub(crate) enum AckError {
 }
 
 impl Ack {
-    /// An acknowledgement that `cores` cores owe.
+    /// Creates an acknowledgement for `cores` cores.
     pub(crate) fn new(cores: usize) -> Arc<Self> {
         Arc::new(Self {
             progress: Mutex::new(Progress {
@@ -46,11 +46,11 @@ impl Ack {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Two plain fields: whatever a panicking thread left is consistent.
+        // Two plain fields, which a panicking thread leaves consistent.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A core is through.
+    /// Acknowledges the change for a core.
     pub(crate) fn done(&self, result: Result<(), String>) {
         let mut progress = self.lock();
         progress.missing = progress.missing.saturating_sub(1);
@@ -61,7 +61,7 @@ impl Ack {
         self.changed.notify_all();
     }
 
-    /// Returns the outcome, once every core is through.
+    /// Returns the outcome, once every core has acknowledged.
     pub(crate) fn poll(&self) -> Option<Result<(), AckError>> {
         let progress = self.lock();
         (progress.missing == 0).then(|| match &progress.error {
@@ -70,7 +70,7 @@ impl Ack {
         })
     }
 
-    /// Waits for every core, at most as long as `timeout`.
+    /// Waits for every core, for at most `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), AckError> {
         let begin = Instant::now();
         let ran = run(&|| self.poll().is_some(), timeout);
@@ -94,8 +94,8 @@ impl Ack {
     }
 }
 
-/// The acknowledgement that one core owes: given when dropped, so that a core that goes away never
-/// leaves the caller waiting.
+/// The acknowledgement of one core: given when dropped, so that a core that ends never leaves the
+/// caller waiting.
 #[derive(Debug)]
 pub(crate) struct Pausing {
     ack: Arc<Ack>,
@@ -123,14 +123,14 @@ impl Drop for Pausing {
     }
 }
 
-/// Runs the cores until the condition holds, or as much of their time as the duration says is over.
+/// Runs the cores until the condition holds, or until the given duration of their time has passed.
 pub type Waiter = Box<dyn FnMut(&dyn Fn() -> bool, Duration)>;
 
 thread_local! {
     static WAITER: RefCell<Option<Waiter>> = const { RefCell::new(None) };
 }
 
-/// Makes `change`; wherever it waits for the cores, `waiter` runs them on this thread instead.
+/// Makes `change`; each wait for the cores calls `waiter`, which runs them on this thread instead.
 pub fn wait_by<R>(waiter: Waiter, change: impl FnOnce() -> R) -> R {
     WAITER.set(Some(waiter));
     let result = change();
@@ -138,8 +138,8 @@ pub fn wait_by<R>(waiter: Waiter, change: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Lets the waiter of this thread run the cores until `done`, at most for `timeout`. Returns false
-/// where the thread has none.
+/// Runs the cores with this thread's waiter until `done`, for at most `timeout`. Returns false if
+/// the thread has no waiter.
 pub(crate) fn run(done: &dyn Fn() -> bool, timeout: Duration) -> bool {
     let Some(mut waiter) = WAITER.take() else {
         return false;

@@ -1,4 +1,4 @@
-//! Steps of a change, which every core takes, and the removals and revocations that it has begun.
+//! Steps of a change, applied by every core, and the removals and revocations that they begin.
 
 use super::ack::Pausing;
 use crate::namespace::Namespace;
@@ -7,27 +7,27 @@ use base::{SlabKey, Time};
 use std::sync::Arc;
 use switch::Knobs;
 
-/// A step that a core takes.
+/// A step of a change on a core.
 #[derive(Clone, Debug)]
 pub(crate) enum ChangeStep {
-    /// Know a new subsystem.
+    /// Adds a subsystem.
     AddSubsystem(Arc<Subsystem>),
-    /// End every connection to a subsystem, then forget it.
+    /// Ends every connection to a subsystem, then removes it.
     RemoveSubsystem(u32),
-    /// Open a namespace.
+    /// Opens a namespace.
     AddNamespace(u32, Arc<Namespace>),
-    /// Let no new command of a namespace pass, and wait for those in flight.
+    /// Closes the gate of a namespace, and waits for its commands in flight.
     Pause(u32, u32),
-    /// Let commands pass again.
+    /// Opens the gate again.
     Resume(u32, u32, AfterPause),
-    /// Look up the rights of the hosts of I/O queues again.
+    /// Looks up the rights of the hosts of I/O queues again.
     AskRules,
-    /// Take other knobs.
+    /// Sets new knobs.
     SetKnobs(Arc<Knobs>),
 }
 
 impl ChangeStep {
-    /// Returns the steps by which a core knows a subsystem with its namespaces.
+    /// Returns the steps that add a subsystem with its namespaces to a core.
     pub(crate) fn all_of(subsystem: &Arc<Subsystem>) -> Vec<Self> {
         let namespaces = subsystem.namespaces().into_iter();
         let namespaces = namespaces.map(|namespace| Self::AddNamespace(subsystem.index, namespace));
@@ -36,34 +36,34 @@ impl ChangeStep {
     }
 }
 
-/// Future of a paused namespace.
+/// State of a namespace after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterPause {
-    /// It is as before.
+    /// Unchanged.
     Keep,
-    /// Its device has changed its size.
+    /// Its device was resized.
     Reopen,
-    /// It is gone.
+    /// Removed.
     Remove,
 }
 
-/// A removal or a revocation that waits.
+/// A pending removal or revocation.
 #[derive(Debug)]
 pub(crate) struct Withdrawal {
-    /// The namespace that is to be removed, by subsystem and identifier; `None` for rights.
+    /// The namespace to remove, by subsystem and identifier; `None` for a revocation of rights.
     pub(crate) removes: Option<(u32, u32)>,
-    /// Connections with answers that point into the memory and are not sent.
+    /// Connections with unsent answers that point into the memory.
     pub(crate) holders: Vec<Holder>,
-    /// Time at which the connections close that hold some still.
+    /// Time at which connections that still have such answers are closed.
     pub(crate) until: Time,
-    /// Acknowledged, by being dropped, when the change is through on this core.
+    /// Acknowledges the change when dropped, after it is complete on this core.
     pub(crate) _debt: Option<Pausing>,
 }
 
-/// A connection with answers that are not sent.
+/// A connection with unsent answers.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) connection: SlabKey,
-    /// Number of the send with which the last of them leaves; `None` while some wait for room.
+    /// Mark of the send with the last of these answers; `None` while some wait for space.
     pub(crate) mark: Option<u64>,
 }

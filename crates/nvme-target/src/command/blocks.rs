@@ -1,4 +1,4 @@
-//! The blocks that a command names, and where its data is.
+//! The blocks of a command, and the location of its data.
 
 use crate::command::table::{CommandKind, Form, Row};
 use crate::limits::Limits;
@@ -9,22 +9,22 @@ use block::Direct;
 use reactor::{IoSlice, Memory, UnorderedStores};
 use wire::nvme::{Command, DataPointer, DatasetManagement, LbaCommand, Status};
 
-/// A command that passed the checks of its row.
+/// A command that passed the checks of its table row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted {
     pub(crate) kind: CommandKind,
     pub(crate) nsid: u32,
-    /// Incarnation of the namespace that it was checked against; 0 for all namespaces.
+    /// Incarnation of the namespace that the command was checked against; 0 for all namespaces.
     pub(crate) incarnation: u32,
-    /// The run of blocks; of no meaning for a command that names none, or a list.
+    /// The contiguous block range; unused for a command without blocks, or with a list.
     pub(crate) run: LbaCommand,
-    /// Bytes of the run; 0 likewise.
+    /// Bytes of the range; 0 if it is unused.
     pub(crate) bytes: u32,
 }
 
 /// Checks a command by its row: fused operation, namespace, the host's rights to every block, size,
 /// range, write protection, PRACT. Returns it with its namespace. Lists of ranges and tables of
-/// extents are checked block by block when they are here.
+/// extents are checked block by block when they have arrived.
 #[inline]
 pub(crate) fn check<'n>(
     row: &Row,
@@ -45,7 +45,7 @@ pub(crate) fn check<'n>(
         if let Some(rights) = rights {
             rights.check(run.nsid, row.kind.need(), run.slba, blocks)?;
         }
-        // A run without data goes to the device in pieces.
+        // A range without data is sent to the device in pieces.
         let most = match row.form {
             Form::Blocks => u32::MAX,
             _ => limits.transfer_bytes,
@@ -78,7 +78,7 @@ pub(crate) fn check<'n>(
     Ok((admitted, namespace))
 }
 
-/// Checks that a command which is answered with `bytes` bytes of data brings none.
+/// Checks that a command whose answer has `bytes` bytes of data carries no data itself.
 #[inline]
 pub(crate) fn check_answer(
     command: &Command,
@@ -94,7 +94,7 @@ pub(crate) fn check_answer(
     }
 }
 
-/// Returns the memory of a device that holds a run of blocks.
+/// Returns the memory of a device that holds a block range.
 #[inline]
 pub(crate) fn memory(namespace: &CoreNamespace, lba: u64, bytes: u32) -> Option<IoSlice> {
     let (region, start) = match namespace.direct.as_ref()? {
@@ -123,8 +123,8 @@ pub(crate) fn write_memory(
     Ok(region.copy_in_unordered(start, data))
 }
 
-/// Returns the place of a command's data: `None` where R2Ts have to ask for it; in the capsule, the
-/// bytes to skip, and the data itself if it is here.
+/// Returns the location of a command's data: `None` if R2Ts must request it; otherwise the offset
+/// in the capsule, and the data itself if it has arrived.
 pub(crate) fn arrival<'a>(
     pointer: DataPointer,
     payload: Payload<'a>,

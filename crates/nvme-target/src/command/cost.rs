@@ -1,12 +1,12 @@
-//! The tokens that a command costs. `[ReFlex §3.2]`
+//! The token cost of a command. `[ReFlex §3.2]`
 
 use crate::command::dataset;
 use crate::request::Slot;
 use qos::{PricedOperation, units};
 
-/// Returns the operation that a command is priced as, and its units, on a device with blocks of
-/// 2^`block_shift` bytes; of one that works through a list, those of the blocks that it pays for next. A
-/// device that is not `thin` writes zeroes to deallocate.
+/// Returns the operation and units that a command is priced as, on a device with blocks of
+/// 2^`block_shift` bytes. A command with a list of ranges is priced for the blocks that it pays for
+/// next. A device that is not `thin` writes zeroes to deallocate.
 pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u32) {
     let (operation, bytes) = of_bytes(entry, block_shift, thin);
     let paid = entry.parts.paid_blocks;
@@ -16,7 +16,7 @@ pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation
     (operation, units)
 }
 
-/// Returns the bytes that a device works on for a command that has no buffer for them.
+/// Returns the bytes that a device works on for a command without a buffer.
 pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
     if entry.works_without_buffer() {
         of_bytes(entry, block_shift, true).1
@@ -29,7 +29,7 @@ pub(crate) fn bytes_without_buffer(entry: &Slot, block_shift: u32) -> u64 {
 fn of_bytes(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let price = match (entry.kind.row().price, entry.operation()) {
         (PricedOperation::Flush, _) => return (PricedOperation::Flush, 0),
-        // Hints, which no device sees.
+        // Hints only: the device gets no request.
         (PricedOperation::Deallocate, None) => return (PricedOperation::Read, 0),
         (PricedOperation::Deallocate, _) if !thin => PricedOperation::WriteZeroes,
         (price, _) => price,
@@ -55,7 +55,7 @@ mod tests {
     use wire::nvme::ExtentsCommand;
     use wire::nvme::io::DatasetRange;
 
-    /// It was charged as giving space back where the device had to write zeroes.
+    /// Regression: it was charged as a deallocation although the device had to write zeroes.
     #[test]
     fn a_device_that_writes_zeroes_to_deallocate_is_charged_for_writing() {
         let range = DatasetRange {

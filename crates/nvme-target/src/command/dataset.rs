@@ -1,6 +1,6 @@
-//! Commands that work through a list of ranges, piece by piece: Dataset Management
-//! `[NVMe NVM 1.0 §3.2.3]`, which brings the list as data, and Write Zeroes and Verify of more blocks than one
-//! request has, with a list of one range that the target makes.
+//! Commands that process a list of ranges, piece by piece: Dataset Management `[NVMe NVM 1.0
+//! §3.2.3]`, whose data is the list, and Write Zeroes and Verify of more blocks than one request
+//! may have, with a list of one range made by the target.
 
 use crate::command::blocks::arrival;
 use crate::command::device::part;
@@ -16,22 +16,22 @@ use reactor::IoSlice;
 use wire::nvme::io::DatasetRange;
 use wire::nvme::{Command, DatasetManagement, Status};
 
-/// A Dataset Management command that expects its list of ranges.
+/// A Dataset Management command whose list of ranges is still to arrive.
 #[derive(Debug)]
 pub(crate) struct Checked<'a> {
     pub(crate) management: DatasetManagement,
     /// Bytes of the list.
     pub(crate) length: u32,
-    /// Place of the list in the capsule, as [`arrival`] returns it.
+    /// Location of the list in the capsule, as returned by [`arrival`].
     pub(crate) inside: Option<(u32, &'a [u8])>,
 }
 
-/// Checks the data of Dataset Management; the ranges themselves are checked when they are here.
+/// Checks the data of Dataset Management; the ranges are checked when they have arrived.
 pub(crate) fn check<'a>(command: &Command, payload: Payload<'a>) -> Result<Checked<'a>, Status> {
     let management = DatasetManagement::parse(command);
     let pointer = command.data_pointer()?;
     let bytes = u32::try_from(management.data_bytes()).expect("at most 4096");
-    // Linux always sends space for all 256 ranges; only the first ones count.
+    // Linux always sends space for all 256 ranges; only the first ones are valid.
     let length = pointer.length();
     if length < bytes || length > 4096 {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
@@ -44,15 +44,15 @@ pub(crate) fn check<'a>(command: &Command, payload: Payload<'a>) -> Result<Check
     })
 }
 
-/// Returns the number of blocks that a command names, in all its ranges.
+/// Returns the number of blocks in all ranges of a command.
 pub(crate) fn blocks_named(data: &IoSlice, ranges: u32) -> u64 {
     let blocks = |index| u64::from(range(data, index).blocks);
     (0..ranges).map(blocks).sum()
 }
 
-/// Returns the number of blocks that a command pays for next, if it works through a list of ranges: as many
-/// as a request has at most, of all ranges together. One price for all of them would put a tenant into
-/// debt for minutes.
+/// Returns the number of blocks that a command with a list of ranges pays for next: the remaining
+/// blocks of all ranges, up to the size of a request. A single price for the whole list would put a
+/// tenant into debt for minutes.
 pub(crate) fn blocks_to_pay(entry: &Slot, shift: u32, limits: &Limits) -> Option<PaidBlocks> {
     if !entry.range.listed {
         return None;
@@ -61,14 +61,14 @@ pub(crate) fn blocks_to_pay(entry: &Slot, shift: u32, limits: &Limits) -> Option
     let data = entry.transfer.data.as_ref()?;
     let ranges = entry.parts.next..entry.range.blocks;
     let blocks = ranges.map(|index| u64::from(range(data, index).blocks));
-    // Some of the range at hand were begun.
+    // Some blocks of the current range were begun.
     let left = blocks.sum::<u64>().saturating_sub(entry.range.lba);
     let most = piece_blocks(entry, shift, limits);
     let blocks = u32::try_from(left).map_or(most, |left| left.min(most));
     Some(PaidBlocks::new(blocks))
 }
 
-/// Returns the blocks of a request for a piece of a command, at most.
+/// Returns the largest number of blocks in one piece of a command.
 fn piece_blocks(entry: &Slot, shift: u32, limits: &Limits) -> u32 {
     let bytes = match entry.operation() {
         Some(Operation::Deallocate) | None => limits.deallocate_piece_bytes,
@@ -84,8 +84,8 @@ fn range(data: &IoSlice, index: u32) -> DatasetRange {
     DatasetRange::parse(&bytes)
 }
 
-/// Cuts the list off at the number of blocks that was announced for deallocation: a controller does
-/// not process these. `[NVMe NVM 1.0 §3.2.3.1]`
+/// Truncates the list to the announced number of blocks for deallocation (DMSL): a controller does
+/// not process blocks beyond it. `[NVMe NVM 1.0 §3.2.3.1]`
 pub(crate) fn clip(entry: &mut Slot, limits: &Limits) {
     if entry.operation() != Some(Operation::Deallocate) {
         return;
@@ -104,7 +104,7 @@ pub(crate) fn clip(entry: &mut Slot, limits: &Limits) {
     }
 }
 
-/// Checks all ranges before any is touched.
+/// Checks all ranges before any of them is processed.
 pub(crate) fn execute(
     entry: &Slot,
     rights: Option<&Rights>,
@@ -131,8 +131,8 @@ pub(crate) fn execute(
     operation.map_or(Step::Answer(Status::SUCCESS), |_| Step::Continue)
 }
 
-/// Returns the request for the next piece. Without `answers` the pieces that the device has come to
-/// their end, and no more are begun; nor while the namespace is paused, which is waited for then.
+/// Returns the request for the next piece. Without `answers`, outstanding pieces complete and no
+/// more are begun. None is begun while the namespace is paused; the command then waits for it.
 pub(crate) fn next(
     entry: &mut Slot,
     ticket: Ticket,
@@ -193,8 +193,8 @@ pub(crate) fn next(
     Step::Answer(entry.status.or(unfinished).unwrap_or(Status::SUCCESS))
 }
 
-/// Takes back a piece of `blocks` blocks that the device had no room for, one of those that were
-/// begun last: they are to be begun again.
+/// Takes back one of the last begun pieces, of `blocks` blocks, because the device had no room for
+/// it: it is to be begun again.
 pub(crate) fn put_back(entry: &mut Slot, blocks: u32) {
     if let Some(paid) = &mut entry.parts.paid_blocks {
         *paid = PaidBlocks::new(paid.get() + blocks);
@@ -219,7 +219,7 @@ pub(crate) fn put_back(entry: &mut Slot, blocks: u32) {
     }
 }
 
-/// Returns true while pieces are left to begin.
+/// Returns true while there are pieces to begin.
 pub(crate) fn is_open(entry: &Slot) -> bool {
     entry.parts.next < entry.range.blocks && entry.status.is_none()
 }

@@ -1,4 +1,4 @@
-//! Commands and their requests to the device.
+//! Commands and their device requests.
 
 use crate::command::blocks;
 use crate::command::table::CommandKind;
@@ -10,8 +10,8 @@ use block::{BlockError, Operation, Request};
 use reactor::IoSlice;
 use wire::nvme::Status;
 
-/// Returns the Flush that comes before a read with FUA: the device commits its volatile write cache.
-/// `None` if it has none, or this is done. `[NVMe NVM 1.0 §3.2.4]`
+/// Returns the Flush before a read with FUA, by which the device commits its volatile write cache.
+/// `None` if it has no such cache, or if the flush is complete. `[NVMe NVM 1.0 §3.2.4]`
 pub(crate) fn commit(
     entry: &mut Slot,
     ticket: Ticket,
@@ -30,7 +30,7 @@ pub(crate) fn commit(
     ))
 }
 
-/// Returns the first step of a command that reaches its device in one request.
+/// Returns the first step of a command that needs one device request.
 pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
     let durable = entry.range.durable && !mutation::active(Mutation::FuaIgnored);
     if entry.transfer.direct {
@@ -63,7 +63,8 @@ pub(super) fn part(ticket: Ticket, operation: Operation, lba: u64, blocks: u32) 
     }
 }
 
-/// Returns the blocks at the end of a command that a deliberate mistake hides from its device.
+/// Returns the blocks at the end of a command that a deliberate mutation omits from its device
+/// request.
 #[inline]
 fn missing(kind: CommandKind, blocks: u32) -> u32 {
     let misses = match kind {
@@ -74,7 +75,7 @@ fn missing(kind: CommandKind, blocks: u32) -> u32 {
     u32::from(misses && blocks > 1)
 }
 
-/// Notes that the device has a request of a command.
+/// Records that the device has a request of a command.
 #[inline]
 pub(crate) fn queued(entry: &mut Slot) -> Step {
     if !entry.has_parts() {
@@ -84,7 +85,7 @@ pub(crate) fn queued(entry: &mut Slot) -> Step {
     Step::Continue
 }
 
-/// Notes that the device is done with a request of a command that it had queued.
+/// Handles the completion of a request that the device had queued.
 pub(crate) fn completed(
     entry: &mut Slot,
     result: Result<(), BlockError>,
@@ -97,7 +98,7 @@ pub(crate) fn completed(
     done(entry, result, data)
 }
 
-/// Notes the outcome of a request.
+/// Records the outcome of a request.
 pub(crate) fn done(
     entry: &mut Slot,
     result: Result<(), BlockError>,

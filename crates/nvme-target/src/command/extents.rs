@@ -1,9 +1,9 @@
-//! Read Extents and Write Extents, vendor commands over a table of runs of blocks.
+//! Read Extents and Write Extents: vendor commands with a table of block ranges.
 //!
-//! The table comes in the capsule; all of it is checked, and every extent against the host's rights,
-//! before any block is touched and before the command passes its gates. Then the command continues as
-//! a Read or Write of all its blocks. A device that takes several extents at a time gets one
-//! command, any other a request for each of them, all in one kick.
+//! The table arrives in the capsule. All of it is checked, and every extent against the host's
+//! rights, before any block is accessed and before the command passes its gates. Then the command
+//! continues as a Read or Write of all its blocks. A device that supports several extents gets one
+//! command; any other device gets one request per extent, all in one kick.
 
 use crate::command::blocks;
 use crate::command::table::CommandKind;
@@ -17,17 +17,17 @@ use block::{BlockError, Extent, Extents, Operation, Request};
 use reactor::IoSlice;
 use wire::nvme::{Command, DataPointer, ExtentTerms, ExtentsCommand, Status};
 
-/// A command that expects its table.
+/// A command whose table is still to arrive.
 #[derive(Debug)]
 pub(crate) struct Checked<'a> {
     pub(crate) command: ExtentsCommand,
-    /// Bytes of the capsule's data: the table, behind what a write brought along.
+    /// Bytes of the capsule's data: the table, after the in-capsule data of a write.
     pub(crate) length: u32,
-    /// Bytes to skip in the capsule, and the capsule's data if it is here.
+    /// Offset in the capsule, and the capsule's data if it has arrived.
     pub(crate) inside: (u32, &'a [u8]),
 }
 
-/// Checks the table of a command; its extents are checked when they are here.
+/// Checks the table's descriptor; the extents are checked when they have arrived.
 pub(crate) fn check<'a>(
     command: &Command,
     kind: CommandKind,
@@ -60,8 +60,8 @@ pub(crate) fn check<'a>(
     })
 }
 
-/// Reads the table, which has arrived in the command's buffer, and checks every extent. What a write
-/// brought along stays in the buffer, which is free otherwise.
+/// Reads the table, which has arrived in the command's buffer, and checks every extent. In-capsule
+/// data of a write stays in the buffer, which is freed otherwise.
 pub(crate) fn read_table(
     entry: &mut Slot,
     rights: Option<&Rights>,
@@ -73,7 +73,7 @@ pub(crate) fn read_table(
     };
     let need = entry.kind.need();
     let bytes = data.bytes().ok_or(Status::INTERNAL_ERROR)?;
-    // None was done then, which is what a host hears that wants the outcome of each.
+    // None was executed, so a host that requested outcomes gets zero.
     let outcomes = table.command.outcomes;
     let named = |index| if outcomes { 0 } else { index };
     let entries = table.command.parse_table(bytes).map_err(|error| {
@@ -111,7 +111,7 @@ pub(crate) fn read_table(
     Ok(())
 }
 
-/// Returns the first step of a command that has all it needs.
+/// Returns the first step of a command that has all its resources.
 pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
     let (Some(table), Some(namespace)) = (&mut entry.extents, namespace) else {
         return Step::Answer(Status::INTERNAL_ERROR);
@@ -150,7 +150,7 @@ fn operation(kind: CommandKind, durable: bool) -> Operation {
     kind.operation(durable, false).unwrap_or(Operation::Read)
 }
 
-/// Returns the request for the next extent, where the device takes one at a time.
+/// Returns the request for the next extent, for a device that accepts one at a time.
 pub(crate) fn next(entry: &mut Slot, ticket: Ticket) -> Step {
     let operation = operation(entry.kind, entry.range.durable);
     let Some(table) = &mut entry.extents else {
@@ -174,8 +174,8 @@ pub(crate) fn next(entry: &mut Slot, ticket: Ticket) -> Step {
     answer(entry)
 }
 
-/// Returns the last step of a command of which every extent has its outcome: the answer names the
-/// first one that failed, or those that were done.
+/// Returns the last step of a command whose extents all have outcomes: the answer contains the
+/// first failed extent, or the completed ones.
 fn answer(entry: &mut Slot) -> Step {
     let Some(table) = &mut entry.extents else {
         return Step::Answer(Status::INTERNAL_ERROR);
@@ -187,13 +187,13 @@ fn answer(entry: &mut Slot) -> Step {
     Step::Answer(status)
 }
 
-/// Notes that the device has the request for an extent.
+/// Records that the device has the request for an extent.
 pub(crate) fn queued(entry: &mut Slot) -> Step {
     entry.parts.outstanding += 1;
     Step::Continue
 }
 
-/// Notes the outcome of the request for an extent that the device had queued.
+/// Handles the completion of an extent's request that the device had queued.
 pub(crate) fn part_completed(
     entry: &mut Slot,
     part: u8,
@@ -205,7 +205,7 @@ pub(crate) fn part_completed(
     part_done(entry, part, result, data)
 }
 
-/// Notes the outcome of the request for an extent.
+/// Records the outcome of the request for an extent.
 pub(crate) fn part_done(
     entry: &mut Slot,
     part: u8,
@@ -222,7 +222,7 @@ pub(crate) fn part_done(
     Step::Continue
 }
 
-/// Notes the outcome of the whole command.
+/// Records the outcome of the whole command.
 pub(crate) fn done(entry: &mut Slot, command: Extents) -> Step {
     let Some(table) = &mut entry.extents else {
         return Step::Answer(Status::INTERNAL_ERROR);

@@ -1,5 +1,5 @@
-//! Flush, of one namespace or of all, and the flush of a normal shutdown.
-//! `[NVMe Base 2.0 §7.1, §3.6.2]`
+//! Flush of one or all namespaces, and the flush of a normal shutdown. `[NVMe Base 2.0 §7.1,
+//! §3.6.2]`
 
 use crate::command::device::part;
 use crate::limits::DATASET_PARALLEL_MAX;
@@ -11,8 +11,8 @@ use block::Operation;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
 
-/// Takes back the request for a namespace, for which its device had no room: the namespace is to be
-/// flushed again, and those after it.
+/// Takes back the request for a namespace because its device had no room for it: this namespace and
+/// the following ones are to be flushed again.
 pub(crate) fn put_back(entry: &mut Slot, nsid: u32) {
     let index = if entry.nsid == NSID_BROADCAST {
         nsid - 1
@@ -22,9 +22,9 @@ pub(crate) fn put_back(entry: &mut Slot, nsid: u32) {
     entry.parts.next = entry.parts.next.min(index);
 }
 
-/// Returns the request for the next namespace that has something to flush, of those of the
-/// subsystem. A paused one is waited for, once what was begun is through; a Flush of one namespace
-/// has passed its gate. Without `answers` nothing more is begun.
+/// Returns the request for the subsystem's next namespace that has a cache to flush. The command
+/// waits for a paused namespace after the requests begun so far have completed; a Flush of one
+/// namespace has passed its gate already. Without `answers`, nothing more is begun.
 pub(crate) fn next(
     entry: &mut Slot,
     ticket: Ticket,

@@ -1,18 +1,18 @@
-//! I/O commands of the NVM command set: a command in, a [`Step`](crate::request::Step) out.
-//! `[NVMe NVM 1.0 §3.2]`
+//! I/O commands of the NVM command set: a command in, a [`Step`](crate::request::Step) out. `[NVMe
+//! NVM 1.0 §3.2]`
 //!
 //! Everything here is a function of the command, its slot, its namespace and its host's rights. No
-//! connection, core or device is changed: the service carries out a step, and requests the next one.
+//! connection, core or device is changed: the service executes a step and requests the next one.
 //!
 //! | file | commands |
 //! |---|---|
-//! | `blocks` | the blocks that a command names, its data, the memory behind them |
+//! | `blocks` | the blocks of a command, its data, the memory of the blocks |
 //! | `device` | Read, Write, Compare, Verify, Write Zeroes: one request to the device each |
-//! | `flush` | Flush, of one namespace or of all |
+//! | `flush` | Flush, of one namespace or all |
 //! | `dataset` | Dataset Management |
 //! | `extents` | Read Extents, Write Extents (vendor specific) |
-//! | `table` | the row of every command: its checks, its price, the way it runs |
-//! | `cost` | the tokens that each of them costs |
+//! | `table` | the row of every command: its checks, its price, its execution |
+//! | `cost` | the tokens that each command costs |
 
 pub(crate) mod blocks;
 pub(crate) mod cost;

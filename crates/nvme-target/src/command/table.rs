@@ -1,9 +1,9 @@
-//! The table of commands: one row per opcode, with its checks, its price and the way it runs.
-//! `[NVMe NVM 1.0 §3, NVMe Base 2.0 §5]`
+//! The table of commands: one row per opcode, with its checks, its price and its execution. `[NVMe
+//! NVM 1.0 §3, NVMe Base 2.0 §5]`
 //!
 //! [`check`](crate::command::blocks::check) applies the checks of a row. `begin_io`
-//! (`service/io.rs`) picks the function for the [`Form`]. ONCS and the effects log follow from the
-//! rows.
+//! (`service/io.rs`) selects the function for the [`Form`]. ONCS and the effects log are derived
+//! from the rows.
 
 use crate::limits::Limits;
 use block::Operation;
@@ -12,7 +12,7 @@ use qos::access::Need;
 use wire::nvme::log_page::EffectsLog;
 use wire::nvme::{AdminOpcode, DataDirection, IdentifyController, IoOpcode};
 
-/// A command, by its row.
+/// A command, identified by its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum CommandKind {
@@ -32,25 +32,24 @@ pub(crate) enum CommandKind {
     WriteExtents,
 }
 
-/// The shape of a command: how it begins, and how it reaches its device.
+/// The form of a command: how it begins, and how it is sent to its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A controller runs it; it reaches no device.
+    /// Executed by a controller; no device request.
     Controller,
-    /// Data of a run of blocks for the host: one request, or none if the device is memory.
+    /// Data of a block range for the host: one request, or none if the device is memory.
     Read,
-    /// Data from the host for a run of blocks: one request, or none if the device is memory.
+    /// Data from the host for a block range: one request, or none if the device is memory.
     Write,
-    /// A run of blocks and data from the host: one request.
+    /// A block range and data from the host: one request.
     Data,
-    /// A run of blocks without data: one request, or a list of ranges if the run is longer than a
-    /// request.
+    /// A block range without data: one request, or a list of ranges if it is longer than a request.
     Blocks,
-    /// A list of ranges as data: one request after the other.
+    /// A list of ranges as data: requests one after another.
     Ranges,
-    /// A table of extents as data: one request for all, or one for each.
+    /// A table of extents as data: one request for all extents, or one for each.
     Extents,
-    /// One namespace or all of them: one request for each.
+    /// One namespace or all: one request for each.
     Flush,
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct Row {
     pub(crate) kind: CommandKind,
     pub(crate) opcode: IoOpcode,
     pub(crate) form: Form,
-    /// The operation that it is priced and counted as.
+    /// The operation as which it is priced and counted.
     pub(crate) price: PricedOperation,
     /// PRACT may be 1.
     pub(crate) pract: bool,
@@ -132,7 +131,7 @@ impl Row {
     }
 }
 
-/// By [`CommandKind`].
+/// Rows by [`CommandKind`].
 #[rustfmt::skip]
 static TABLE: [Row; 11] = {
     use CommandKind as Kind;
@@ -154,7 +153,7 @@ static TABLE: [Row; 11] = {
     ]
 };
 
-/// By opcode of the NVM command set.
+/// Command kinds by opcode of the NVM command set.
 static KINDS: [Option<CommandKind>; 256] = {
     let mut kinds = [None; 256];
     let mut at = 0;
@@ -169,7 +168,7 @@ static KINDS: [Option<CommandKind>; 256] = {
     kinds
 };
 
-/// The admin commands, which `controller::admin` runs.
+/// The admin commands that `controller::admin` executes.
 static ADMIN: [(AdminOpcode, Offered); 8] = [
     (AdminOpcode::GET_LOG_PAGE, Offered::Always),
     (AdminOpcode::IDENTIFY, Offered::Always),
@@ -188,14 +187,14 @@ impl CommandKind {
         &TABLE[self as usize]
     }
 
-    /// Returns true if the command may change blocks: after a lost connection nothing may be replayed
-    /// before it has ended (docs/design/decisions/0004-replay.md).
+    /// Returns true if the command may change blocks: after a lost connection, nothing may be
+    /// replayed before such a command has ended (docs/design/decisions/0004-replay.md).
     #[inline]
     pub(crate) fn changes_data(self) -> bool {
         self.row().opcode.changes_data()
     }
 
-    /// Returns the access that the command needs to the blocks that it names.
+    /// Returns the access that the command needs to its blocks.
     #[inline]
     pub(crate) fn need(self) -> Need {
         if self.changes_data() {
@@ -205,7 +204,7 @@ impl CommandKind {
         }
     }
 
-    /// Returns true if the host sends data of blocks, or a list.
+    /// Returns true if the host sends block data or a list.
     #[inline]
     pub(crate) fn takes_data(self) -> bool {
         DataDirection::of(self.row().opcode.0) == DataDirection::ToController
@@ -218,9 +217,9 @@ impl CommandKind {
         matches!(direction, DataDirection::ToHost | DataDirection::Both)
     }
 
-    /// Returns the operation of the command's requests to its device, with FUA (`durable`), and with
-    /// DEAC or AD (`deallocate`). `None` for Dataset Management with hints alone, which a controller
-    /// may ignore, and for a command that reaches no device.
+    /// Returns the operation of the command's device requests, with FUA (`durable`), and with DEAC
+    /// or AD (`deallocate`). `None` for Dataset Management with only hints, which a controller may
+    /// ignore, and for a command without device requests.
     pub(crate) const fn operation(self, durable: bool, deallocate: bool) -> Option<Operation> {
         Some(match self {
             Self::Admin => return None,
@@ -239,7 +238,7 @@ impl CommandKind {
     }
 }
 
-/// Returns the bits of ONCS that stand for commands.
+/// Returns the bits of ONCS for the supported commands.
 pub(crate) fn oncs() -> u16 {
     TABLE.iter().fold(0, |oncs, row| oncs | row.oncs)
 }

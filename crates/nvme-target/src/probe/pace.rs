@@ -1,19 +1,20 @@
 //! Pace of a probe: the arrivals of its reads, and the tokens that it may spend.
 //!
-//! Steps of load up to the share and down again: the same loads twice, so that a device that changes
-//! meanwhile contradicts itself. Within a step, arrivals know nothing of each other. A balance that
-//! fills at the share of the device's rate, and holds hardly more than a read, bounds them all.
+//! The load steps up to the share and down again, so each load occurs twice: if the device changes
+//! in between, the results contradict each other. Within a step, arrivals are independent of each
+//! other. A balance limits them; it fills at the share of the device's rate and holds little more
+//! than one read.
 
 use base::{Nanos, Prng, Time};
 use qos::{TokenRate, Tokens};
 
-/// Loads, the highest of which is the share.
+/// Number of load levels; the highest one is the share.
 const LEVELS: usize = 8;
 
-/// Most of the balance, in the time that it takes to earn it: as long as the longest round.
+/// Largest balance, as the time to earn it: the length of the longest round.
 const BALANCE_SPAN: Nanos = Nanos::from_millis(1);
 
-/// So far behind, what should have arrived is forgotten.
+/// Delay after which overdue arrivals are dropped.
 const LATE: Nanos = Nanos::from_millis(10);
 
 /// The arrivals of a probe.
@@ -25,13 +26,13 @@ pub(super) struct Pace {
     /// Time of the next arrival.
     arrival: Time,
     balance: Tokens,
-    /// Rate at which it grows, and the price of a read, as of the last look.
+    /// Rate at which the balance grows, and the price of a read, as of the last update.
     rate: TokenRate,
     price: Tokens,
 }
 
 impl Pace {
-    /// Steps in all.
+    /// Total number of steps.
     pub(super) const STEPS: usize = 2 * LEVELS;
 
     pub(super) fn new(share_percent: u32, seed: u64) -> Self {
@@ -52,12 +53,12 @@ impl Pace {
         self.arrival = now;
     }
 
-    /// Returns the time of the last look.
+    /// Returns the time of the last update.
     pub(super) const fn now(&self) -> Time {
         self.now
     }
 
-    /// Fills the balance, at the rate and the price that there are now.
+    /// Fills the balance at the current rate and price.
     pub(super) fn earn(&mut self, now: Time, rate: TokenRate, price: Tokens) {
         let share = TokenRate((rate.0 * u64::from(self.share_percent) / 100).max(1));
         let most = share.over(BALANCE_SPAN).max(price);
@@ -68,30 +69,30 @@ impl Pace {
         }
     }
 
-    /// Returns true if a read arrives that can be paid for.
+    /// Returns true if a read is due and can be paid for.
     pub(super) fn due(&self, now: Time) -> bool {
         self.arrival <= now && self.balance >= self.price
     }
 
-    /// It arrived, and pays.
+    /// Takes the due read and pays for it.
     pub(super) fn take(&mut self, step: usize) {
         self.balance -= self.price;
         self.skip(step);
     }
 
-    /// It did not find a place; the next one may.
+    /// Skips the due read, because no slot was free for it.
     pub(super) fn skip(&mut self, step: usize) {
         let gap = self.gap(step);
         self.arrival = self.arrival + gap;
     }
 
-    /// Returns the time at which the next look is worth while.
+    /// Returns the earliest time at which a read can be due.
     pub(super) fn next(&self) -> Time {
         let missing = (self.price - self.balance).or_zero();
         self.arrival.max(self.now + self.rate.time_for(missing))
     }
 
-    /// Up and down again, in parts of [`LEVELS`].
+    /// Returns the load of a step in parts of [`LEVELS`]: up, and down again.
     const fn level(step: usize) -> u64 {
         let level = if step < LEVELS {
             step + 1
@@ -101,7 +102,7 @@ impl Pace {
         if level == 0 { 1 } else { level as u64 }
     }
 
-    /// The time to the next of reads that know nothing of each other.
+    /// Returns the random time to the next of independent arrivals.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -109,7 +110,7 @@ impl Pace {
         reason = "a time of at most some minutes, from a random number"
     )]
     fn gap(&mut self, step: usize) -> Nanos {
-        // One full level: as long as it takes to earn a read.
+        // The interval at full load: the time to earn a read.
         let full = self.price.0 as f64 / self.rate.0.max(1) as f64;
         let mean = full * LEVELS as f64 / Self::level(step) as f64;
         // 53 random bits: at least 2^-53, at most 1.
@@ -122,7 +123,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Reads that arrive in a second of a step, and what they spent.
+    /// Returns the number of reads in one second of a step, and their cost.
     fn second(
         pace: &mut Pace,
         begin: Time,
@@ -162,7 +163,7 @@ mod tests {
                 reads < wanted * 11 / 10,
                 "{reads} of {wanted} in step {step}"
             );
-            // Of a share of 20,000 tokens; the balance begins with what a millisecond brings at most.
+            // Of a share of 20,000 tokens; the initial balance is at most that of one millisecond.
             assert!(spent <= Tokens::whole(20_020), "{spent:?} in step {step}");
         }
     }

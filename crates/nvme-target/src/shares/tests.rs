@@ -1,4 +1,4 @@
-//! Shares: what each party leaves for others.
+//! Tests of shares: the part that each party leaves for other parties.
 
 use super::*;
 use reactor::{Buffer, BufferClass};
@@ -19,7 +19,7 @@ fn pool(count: usize) -> BufferPool {
     BufferPool::new(&[class]).expect("some MiB")
 }
 
-/// An address of its own for each short name.
+/// Returns a distinct address for each short name.
 fn address(host: &str) -> IpAddr {
     let bits = host
         .bytes()
@@ -27,7 +27,7 @@ fn address(host: &str) -> IpAddr {
     std::net::Ipv4Addr::from_bits(bits).into()
 }
 
-/// The first queue of a host, of a tenant perhaps.
+/// Returns the first queue of a host, which may have a tenant.
 fn queue(accounts: &mut Accounts, host: &str, tenant: Option<&str>, class: Class) -> Holding {
     let tenant = tenant.map(Arc::from);
     let who = (host, address(host));
@@ -44,7 +44,7 @@ fn discovery(accounts: &mut Accounts, host: &str) -> Holding {
     holding
 }
 
-/// One connection took all that was for discovery, and with it what Connect needed.
+/// Regression: one connection took all resources of discovery, including those that Connect needed.
 #[test]
 fn a_connection_to_discovery_leaves_something_for_others() {
     let (pool, limits) = (pool(800), Limits::default());
@@ -62,11 +62,12 @@ fn a_connection_to_discovery_leaves_something_for_others() {
         held.push((connection, buffers));
         taken
     };
-    // Two thirds of an eighth of the buffers, and of half of the lists.
+    // Two thirds of 1/8 of the buffers, and of half of the lists.
     let (buffers, of_lists) = take_all(discovery(&mut accounts, "a"));
     assert!((60..=70).contains(&buffers), "{buffers}");
     assert_eq!(of_lists, 266);
-    // Others at its address have what is left of their network's share, and another network something.
+    // Further connections from its address use the rest of their network's share; another network
+    // still gets some.
     for _ in 0..200 {
         take_all(discovery(&mut accounts, "a"));
     }
@@ -75,7 +76,7 @@ fn a_connection_to_discovery_leaves_something_for_others() {
     for network in 0..200 {
         take_all(discovery(&mut accounts, &network.to_string()));
     }
-    // Neither a network that comes first nor hosts are kept out by all of them together.
+    // Together, they keep out neither a network without holdings nor hosts.
     let late = discovery(&mut accounts, "late");
     assert_eq!(late.may_take(4096, &pool, &limits), Ok(()));
     assert!(late.parties.may_take_list(lists, 800, &limits));
@@ -84,7 +85,8 @@ fn a_connection_to_discovery_leaves_something_for_others() {
     assert!(lists > 800 / RESERVE_PART && pool.free(0) > 800 / 2);
 }
 
-/// A Read Extents was judged by the bytes that it reads, and took a buffer for each of its extents.
+/// Regression: a Read Extents was judged by the bytes that it reads, but took a buffer for each of
+/// its extents.
 #[test]
 fn many_small_buffers_are_judged_by_the_bytes_that_they_are() {
     let (pool, limits) = (pool(80), Limits::default());
@@ -93,7 +95,7 @@ fn many_small_buffers_are_judged_by_the_bytes_that_they_are() {
     let _one = pool.take(4096).expect("a buffer");
     queue.take(4096);
     let of = |count| std::iter::repeat_n(512, count);
-    // 65 are more than twice the 15 that would be left.
+    // 65 buffers are more than twice the 15 that would be left.
     let judged = queue.may_take_all(of(64), &pool, &limits);
     assert_eq!(judged, Err(Share::Connection));
     assert_eq!(queue.may_take_all(of(40), &pool, &limits), Ok(()));
@@ -122,7 +124,7 @@ fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
     assert_eq!(third.may_take(4096, &pool, &limits), Err(Share::Host));
     let mut other = greedy(&mut accounts, "b");
     assert_eq!(fill(&mut other, &pool, &limits).len(), 100);
-    // Its buffers are free again here: 200 are, of which all of discovery has an eighth together.
+    // Its buffers are free again: of 200 free buffers, all of discovery gets 1/8.
     let mut anyones: Vec<_> = (0..9).map(|_| discovery(&mut accounts, "n")).collect();
     let few: Vec<_> = anyones
         .iter_mut()
@@ -130,7 +132,7 @@ fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
         .collect();
     assert_eq!(few.iter().map(Vec::len).sum::<usize>(), 23);
     drop((held, few, first, second, anyones));
-    // Two hosts, and the network of each; and one of discovery.
+    // Two hosts, the network of each, and one network of discovery.
     assert_eq!(
         (accounts.discovery.bytes.get(), accounts.known.len()),
         (0, 5)
@@ -142,7 +144,8 @@ fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
     assert_eq!(accounts.discovery.bytes.get(), 4096);
 }
 
-/// Where hosts hold nearly all buffers, a first connection to discovery has one, and no further one has.
+/// When hosts hold nearly all buffers, a first connection to discovery gets one buffer, and further
+/// connections get none.
 #[test]
 fn discovery_has_one_buffer_where_hosts_leave_few() {
     let (pool, limits) = (pool(800), Limits::default());
@@ -179,8 +182,8 @@ fn what_a_connection_holds_goes_with_it_and_ends_with_it() {
     assert_eq!(held(&parties.host), (0, 0, 0));
 }
 
-/// A host that has nothing has one, of tables and of work too, while a sixteenth is left of what its
-/// tenant has taken; the rest is for others.
+/// A host without holdings gets one, including tables and work, while 1/16 remains of the resource
+/// that its tenant has taken; the remainder is for other tenants.
 #[test]
 fn hosts_of_a_tenant_have_one_each_until_a_sixteenth_is_left() {
     let pool = pool(64);
@@ -210,7 +213,7 @@ fn hosts_of_a_tenant_have_one_each_until_a_sixteenth_is_left() {
     assert!(other.may_take_table(&limits) && other.may_work(4096, &pool, &limits).is_ok());
 }
 
-/// A tenant of many hosts, each within its share, held everything.
+/// Regression: a tenant of many hosts, each within its share, held everything.
 #[test]
 fn a_tenant_of_many_hosts_leaves_buffers_for_another_tenant() {
     let (pool, limits) = (pool(700), Limits::default());
@@ -222,13 +225,13 @@ fn a_tenant_of_many_hosts_leaves_buffers_for_another_tenant() {
         taken.push((fill(&mut queue, &pool, &limits), queue));
     }
     let held: usize = taken.iter().map(|(buffers, _)| buffers.len()).sum();
-    // Six sevenths; each of its hosts has something, at least one.
+    // Six sevenths; each of its hosts has at least one.
     assert!((600..=630).contains(&held), "{held}");
     let mut neighbour = queue(&mut accounts, "n", Some("quiet"), Class::Latency);
     assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
 }
 
-/// Bulk of many hosts, each within its share, held everything.
+/// Regression: `Throughput` queues of many hosts, each within its share, held everything.
 #[test]
 fn throughput_queues_leave_buffers_and_lists_for_latency_queues() {
     let (pool, limits) = (pool(800), Limits::default());
@@ -247,7 +250,7 @@ fn throughput_queues_leave_buffers_and_lists_for_latency_queues() {
     let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
     assert!(neighbour.parties.may_take_list(lists, 800, &limits));
     assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
-    // The reserve of admin queues is whole, and an eighth of the rest free.
+    // The reserve of admin queues is untouched, and 1/8 of the remainder is free.
     assert!(lists >= 100 + 700 / 8 - 40, "{lists}");
 }
 
@@ -265,19 +268,19 @@ fn a_host_leaves_send_lists_for_another_one() {
         before - lists
     };
     let hostile = queue(&mut accounts, "h", None, Class::Latency);
-    // Four fifths of what admin queues leave.
+    // Four fifths of the lists that admin queues leave.
     assert_eq!(take_all(&hostile), 560);
     let neighbour = queue(&mut accounts, "n", None, Class::Latency);
     assert_eq!(take_all(&neighbour), 112);
-    // An admin queue finds some as well.
+    // An admin queue gets some, too.
     let parties = accounts.parties(Purpose::Control, ("n", address("n")), None, None);
     assert!(parties.may_take_list(800 - 672, 800, &limits));
     hostile.parties.give_back_lists(560);
     assert_eq!(hostile.parties.host.lists.get(), 0);
 }
 
-/// Each name that one machine took found one list, one buffer and some work, until nothing was
-/// left; so did each of its HOSTIDs, which counted as names.
+/// Regression: one machine got a list, a buffer and some work under each name that it used, until
+/// nothing was left; the same with HOSTIDs, which counted as names.
 #[test]
 fn who_has_many_names_leaves_something_for_another_host() {
     let limits = Limits::default();
@@ -285,7 +288,7 @@ fn who_has_many_names_leaves_something_for_another_host() {
         bytes: 1 << 20,
         count: 16,
     };
-    // The buffers of the size that is asked for are few of all.
+    // Buffers of the requested size are few among all buffers.
     let small = BufferClass {
         bytes: 4096,
         count: 8192,
@@ -339,7 +342,7 @@ fn a_host_is_one_by_its_name() {
     assert!(!Rc::ptr_eq(&first.parties.group, &second.group));
 }
 
-/// One that takes all it can, and others behind the same address translation.
+/// A host that takes as much as it can, and other hosts behind the same address translation.
 #[test]
 fn hosts_at_one_address_find_something_each() {
     let (pool, limits) = (pool(800), Limits::default());
@@ -357,7 +360,7 @@ fn hosts_at_one_address_find_something_each() {
     assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
 }
 
-/// A host with thousands of queues had as many tables as all of them may have.
+/// Regression: a host with thousands of queues had all extent tables.
 #[test]
 fn a_host_leaves_tables_of_extents_for_another_one() {
     let (limits, mut accounts) = (Limits::default(), Accounts::default());
@@ -375,7 +378,7 @@ fn a_host_leaves_tables_of_extents_for_another_one() {
     let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
     assert!(neighbour.may_take_table(&limits));
     neighbour.take_table();
-    // It becomes a tenant's.
+    // The queue is charged to a tenant.
     let tenant = Arc::from("quiet");
     let parties = accounts.parties(Purpose::Data, ("n", address("n")), Some(&tenant), None);
     neighbour.belongs_to(parties);

@@ -1,10 +1,10 @@
-//! A core's part of the switch: its knobs, the connections with something to send, those that a
-//! doorbell holds, and counters.
+//! A core's part of the switch: its knobs, the connections with output, those held by a doorbell,
+//! and counters.
 //!
-//! Owned by the core's state; the decisions are those of the crate `switch`. A connection that has
-//! something to send is *ready*, in the queue of its class. What its doorbell holds is in `held`
-//! instead, until its time has come. Must never: hold an answer with which nothing else is
-//! certain to come, or let a connection that has something to send be in neither place.
+//! Owned by the core's state; the decisions are those of the crate `switch`. A connection with
+//! output is *ready*, in the queue of its class; a connection whose output its doorbell holds is in
+//! `held` until the doorbell rings. Invariants: an answer is held only if further output is certain
+//! to follow, and every connection with output is in one of the two places.
 
 use crate::switch::stats::{ServiceStats, SwitchStats};
 use base::{SlabKey, Time, TimerQueue};
@@ -18,27 +18,27 @@ use switch::{
 #[derive(Debug)]
 pub(crate) struct CoreSwitch {
     knobs: Knobs,
-    /// I/O queues of each class.
+    /// Number of I/O queues of each class.
     pub(crate) queues: PerClass<usize>,
     /// Activity of `Latency` work.
     latency: LatencyWatch,
-    /// Hosts that ask for little.
+    /// Hosts with little demand.
     pub(crate) light_hosts: LightHosts,
-    /// Bytes of data of commands that take their time.
+    /// Outstanding data of commands that take time, in bytes.
     pub(crate) outstanding: PerClass<u64>,
-    /// Load that the queues here ask for on average, together.
+    /// Sum of the average loads of the core's queues.
     pub(crate) load: PerClass<u64>,
-    /// Time at which loads of silent queues are forgotten next.
+    /// Time at which loads of silent queues are cleared next.
     pub(crate) forget_at: Time,
-    /// Connections with something to send, in the order in which they became so.
+    /// Connections with output, in the order in which they became ready.
     pub(crate) ready: PerClass<VecDeque<SlabKey>>,
-    /// Connections with a doorbell that holds something, and the latest time at which it rings.
+    /// Connections whose doorbell holds output, and the latest time at which it rings.
     pub(crate) held: TimerQueue<SlabKey>,
-    /// The order in which the ready ones are served.
+    /// Scheduler of the ready connections by class.
     pub(crate) send: ClassScheduler,
-    /// Which queues are better off on another core.
+    /// Selects the queues that are better placed on other cores.
     pub(crate) steering: ApplicationSteering,
-    /// Events counted so far; [`stats`](Self::stats) adds what is known elsewhere.
+    /// Events counted so far; [`stats`](Self::stats) adds values from elsewhere.
     pub(crate) counters: SwitchStats,
 }
 
@@ -65,7 +65,7 @@ impl CoreSwitch {
         &self.knobs
     }
 
-    /// Takes other knobs. The caller tells the connections' doorbells.
+    /// Sets new knobs. The caller reconfigures the connections' doorbells.
     pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
         self.knobs = knobs;
         self.send.reconfigure(knobs.service());
@@ -73,25 +73,25 @@ impl CoreSwitch {
         self.latency.reconfigure(knobs.sparse_latency_bytes);
     }
 
-    /// Something came on a queue that must not wait.
+    /// Notes input on a queue that must not wait.
     #[inline]
     pub(crate) fn note_urgent(&mut self, now: Time) {
         self.latency.present(now);
     }
 
-    /// It was one command, or some that came together.
+    /// Notes the arrival of one command, or of several at once, on a queue that must not wait.
     #[inline]
     pub(crate) fn note_urgent_commands(&mut self, now: Time) {
         self.latency.arrived(now);
     }
 
-    /// So many bytes of queues that may wait are sent.
+    /// Notes that `bytes` bytes were sent on queues that may wait.
     #[inline]
     pub(crate) fn note_bulk(&mut self, bytes: u64) {
         self.latency.sent(bytes);
     }
 
-    /// Returns true if there was `Latency` work lately.
+    /// Returns true if there was `Latency` work recently.
     #[inline]
     pub(crate) fn is_latency_near(&self, now: Time) -> bool {
         self.latency.is_active(now)
@@ -103,7 +103,7 @@ impl CoreSwitch {
         self.knobs.prioritisation && self.is_latency_near(now)
     }
 
-    /// Returns the limits of one send now.
+    /// Returns the current limits of one send.
     #[inline]
     pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
         self.knobs
@@ -111,14 +111,13 @@ impl CoreSwitch {
             .limits(self.latency.latency_activity(now))
     }
 
-    /// Returns true if any queue asks for anything, or did lately.
+    /// Returns true if any queue has or recently had load.
     pub(crate) fn is_loaded(&self) -> bool {
         self.load.iter().any(|(_, &bytes)| bytes > 0)
     }
 
-    /// Returns the class by which something is queued. Without priorities
-    /// everything is in one, in the order of arrival; with them, control goes first: there is
-    /// little of it.
+    /// Returns the class by which output is queued. Without priorities, all output is in one class,
+    /// in the order of arrival; with priorities, control output goes first, because it is rare.
     #[inline]
     pub(crate) fn order_of(&self, class: Option<Class>) -> Class {
         if self.knobs.prioritisation {
@@ -128,18 +127,18 @@ impl CoreSwitch {
         }
     }
 
-    /// A connection has something to send.
+    /// Adds a connection with output to its ready queue.
     pub(crate) fn push_ready(&mut self, class: Option<Class>, connection: SlabKey) {
         let class = self.order_of(class);
         self.ready[class].push_back(connection);
     }
 
-    /// Returns true if any connection has something to send.
+    /// Returns true if any connection is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.iter().any(|(_, queue)| !queue.is_empty())
     }
 
-    /// Returns all counters of the switch at this moment.
+    /// Returns the current values of all counters of the switch.
     pub(crate) fn stats(&self, receive: &class_scheduler::ClassSchedulerCounters) -> SwitchStats {
         let mut stats = SwitchStats {
             steering_steps: self.steering.counters().steps,

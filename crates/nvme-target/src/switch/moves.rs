@@ -9,10 +9,10 @@ use switch::thread_scaling::{ThreadLoad, ThreadRange, ThreadScaling};
 /// State of application steering on a core.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// Queues that are to move, and until when each waits for a quiet moment.
+    /// Queues that are to move, each with the end of its wait for a quiet moment.
     pub(crate) leaving: Vec<(SlabKey, Time)>,
-    /// Room for the loads of all cores, for what of them is recent, for what gathers here by its
-    /// home, and for what may move.
+    /// Reused memory for the loads of all cores, their recent loads, the gathered load by home
+    /// thread, and the queues that may move.
     pub(crate) loads: Vec<PerClass<u64>>,
     pub(crate) recent: Vec<PerClass<u64>>,
     pub(crate) gathered: Vec<u64>,
@@ -20,26 +20,26 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Returns the time at which the first queue gives up to wait for a quiet moment.
+    /// Returns the earliest time at which a queue stops waiting for a quiet moment.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.leaving.iter().map(|&(_, until)| until).min()
     }
 }
 
-/// Index of the thread that accepts connections and decides for the others.
+/// Index of the thread that accepts connections and decides for all threads.
 pub(crate) const FIRST: usize = 0;
 
 /// State of thread scaling on a thread.
 #[derive(Debug)]
 pub(crate) struct Scaling {
-    /// The first thread's alone.
+    /// The scaling rule; only the first thread has it.
     pub(crate) rule: Option<ThreadScaling>,
     pub(crate) range: ThreadRange,
-    /// Room for what all threads did, and for what may move.
+    /// Reused memory for the work of all threads, and for the queues that may move.
     pub(crate) threads: Vec<ThreadLoad>,
     pub(crate) queues: Vec<(SlabKey, u64)>,
-    /// Time at which a thread that is not in use tries again to hand its queues on, and the patience
-    /// of each of them with a quiet moment.
+    /// Time at which an unused thread retries to hand its queues on, and how long each queue then
+    /// waits for a quiet moment.
     pub(crate) hands_on_at: Time,
     pub(crate) patience: Nanos,
 }

@@ -1,7 +1,7 @@
 //! Counters of a core's switch, by class.
 //!
-//! Plain numbers that their core alone counts. Now and then it publishes a copy, under a lock that
-//! it only ever tries: a reader of a snapshot never holds a core up.
+//! Plain numbers that only their core updates. It periodically publishes a copy under a lock that
+//! it only tries to take, so a reader of a snapshot never delays a core.
 
 use crate::stats::counters;
 use base::Time;
@@ -15,15 +15,15 @@ counters! {
     pub struct SwitchStats {
         /// Steps of application steering: each core steers its own queues.
         steering_steps => Counter "steering_steps",
-        /// Queues that thread scaling brought to the core.
+        /// Queues that thread scaling moved to the core.
         scaled_in => Counter "core_scaled_in",
-        /// Queues that thread scaling took from the core.
+        /// Queues that thread scaling moved away from the core.
         scaled_out => Counter "core_scaled_out",
-        /// Times that `Latency` commands came while these were sparse, so that sends beside them
+        /// Arrivals of `Latency` commands while such commands were sparse, so that concurrent sends
         /// were larger.
         sparse_arrivals => Counter "core_sparse_arrivals",
         ;
-        /// Counters by class. An I/O queue of a host that named no class counts as
+        /// Counters by class. An I/O queue whose host named no class counts as
         /// [`Class::DEFAULT`](switch::Class::DEFAULT).
         #[serde(with = "by_class")]
         classes: PerClass<ClassStats>,
@@ -35,17 +35,17 @@ counters! {
     pub struct ClassStats {
         /// Open I/O queues of the class.
         queues => Gauge "class_queues",
-        /// Data of commands that were received and not carried out yet, in bytes. Commands that
-        /// memory answers at once never count.
+        /// Data of received but incomplete commands, in bytes. Commands that are answered
+        /// immediately from memory never count.
         outstanding_bytes => Gauge "class_outstanding_bytes",
         /// Moving average of the outstanding bytes: `L_c` or `T_c` of blk-switch §3.3.
         load_bytes => Gauge "class_load_bytes",
-        /// Queues that application steering brought to the core.
+        /// Queues that application steering moved to the core.
         moved_in => Counter "class_moves_in",
-        /// Queues that application steering took from the core.
+        /// Queues that application steering moved away from the core.
         moved_out => Counter "class_moves_out",
         ;
-        /// Caravans that left. `[i10 §2.3, §2.4]`
+        /// Caravans sent. `[i10 §2.3, §2.4]`
         #[serde(with = "caravans")]
         caravans: doorbell::DoorbellCounters,
         /// Service of received data while `Latency` work was active.
@@ -58,13 +58,13 @@ counters! {
 counters! {
     /// Prioritised service of one class in one direction.
     pub struct ServiceStats {
-        /// Quanta served while latency work was active.
+        /// Quanta served while `Latency` work was active.
         quanta => Counter "class_quanta",
-        /// Data served while latency work was active, in bytes.
+        /// Bytes served while `Latency` work was active.
         bytes => Counter "class_served_bytes",
-        /// Times that an earlier class took over while the class had more to do.
+        /// Times that a class of higher priority took over while this class had more to do.
         preemptions => Counter "class_preemptions",
-        /// Quanta out of turn, because the floor owed them.
+        /// Quanta served out of turn to meet the class's floor.
         floor_turns => Counter "class_floor_turns",
     }
 }
@@ -81,7 +81,7 @@ impl ServiceStats {
     }
 }
 
-/// Counters that cores add up.
+/// Counters that are summed over cores.
 trait Total {
     fn add(&mut self, other: &Self);
 }
@@ -100,7 +100,7 @@ impl Total for doorbell::DoorbellCounters {
     }
 }
 
-/// A table with an entry for each class, by the class's name.
+/// A table with an entry for each class, keyed by the class's name.
 mod by_class {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ mod by_class {
     }
 }
 
-/// Counters of a doorbell: rings by the reason's name, and sizes with the bounds of their buckets.
+/// Counters of a doorbell: rings by reason, and caravan sizes with the bounds of their buckets.
 mod caravans {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
@@ -143,10 +143,10 @@ mod caravans {
         bytes: u64,
     }
 
-    /// Caravans by number of requests: more than in the previous bucket, at most the bound.
+    /// Number of caravans with more requests than the previous bound, and at most this bound.
     #[derive(Deserialize, Serialize)]
     struct Bucket {
-        /// The bound, itself included; `None` for the last bucket.
+        /// The inclusive bound; `None` for the last bucket.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         up_to_requests: Option<u64>,
         count: u64,
@@ -199,11 +199,12 @@ mod caravans {
 pub(crate) struct SharedSwitchStats(Mutex<SwitchStats>);
 
 impl SharedSwitchStats {
-    /// Publishes, unless a reader has it: then the next time does. Returns true if it did.
+    /// Publishes the counters unless a reader holds the lock. Returns true if it did; otherwise the
+    /// caller retries with its next publication.
     pub(crate) fn publish(&self, stats: &SwitchStats) -> bool {
         match self.0.try_lock() {
             Ok(mut published) => *published = *stats,
-            // Plain numbers: whatever a panicking reader left is what we wrote.
+            // Plain numbers, which a panicking reader cannot leave invalid.
             Err(TryLockError::Poisoned(poisoned)) => *poisoned.into_inner() = *stats,
             Err(TryLockError::WouldBlock) => return false,
         }
@@ -215,7 +216,7 @@ impl SharedSwitchStats {
     }
 }
 
-/// Load of each class on one core, published for the others: on cache lines of its own.
+/// Load of each class on one core, published for the other cores, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct SharedLoad {
@@ -232,8 +233,8 @@ impl SharedLoad {
         self.at.store(now.0, Ordering::Relaxed);
     }
 
-    /// The loads in bytes; none of a core that has not said anything for [`LOAD_RESET`]. The
-    /// numbers may be of different steps: they only hint.
+    /// Returns the loads in bytes; zero for a core that has published nothing for [`LOAD_RESET`].
+    /// The numbers may be from different steps: they are only hints.
     pub(crate) fn load(&self, now: Time) -> PerClass<u64> {
         let at = Time(self.at.load(Ordering::Relaxed));
         let silent = now.since(at) >= LOAD_RESET;

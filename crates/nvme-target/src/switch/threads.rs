@@ -1,8 +1,8 @@
-//! Threads of the target that are in use, published for all of them.
+//! The target's threads in use, published for all threads.
 //!
-//! The first thread decides ([`switch::thread_scaling`]) and writes; all threads read. All of it
-//! only hints: a queue that comes to a thread which is not in use is served there, and handed on.
-//! Must never: be waited for.
+//! The first thread decides ([`switch::thread_scaling`]) and writes; all threads read. The values
+//! are only hints: a queue that arrives on an unused thread is served there and passed on.
+//! Invariant: no thread waits for these values.
 
 use crate::stats::{PerCore, counters};
 use base::Time;
@@ -16,22 +16,22 @@ use switch::{Class, Knobs, PerClass};
 counters! {
     /// The threads of a target at one moment.
     pub struct ThreadsSnapshot {
-        /// Threads in use: those of the first N cores.
+        /// Threads in use; the first N threads are used.
         active => Gauge "threads_active",
-        /// Threads in use at least.
+        /// Minimum number of threads in use.
         min => Gauge "threads_min",
-        /// Threads in use at most.
+        /// Maximum number of threads in use.
         max => Gauge "threads_max",
         /// Threads that were taken into use.
         grown => Counter "threads_grown",
         /// Threads that were put to sleep.
         shrunk => Counter "threads_shrunk",
-        /// Times that a busy thread shared its queues with another one in use.
+        /// Times that a busy thread moved queues to another thread in use.
         balanced => Counter "threads_balanced",
     }
 }
 
-/// Which threads are in use.
+/// State of the threads in use.
 #[derive(Debug)]
 pub(crate) struct Threads {
     /// The operator named the cores.
@@ -44,12 +44,12 @@ pub(crate) struct Threads {
     queues: Arc<PerCore<QueueCounts>>,
 }
 
-/// The I/O queues of one thread, and those that are on their way there.
+/// Number of I/O queues of one thread, including those moving to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct QueueCounts(PerClass<AtomicUsize>);
 
-/// An I/O queue as the thread counts it that has it, or gets it; no more when this is dropped.
+/// An I/O queue in the count of the thread that has or gets it; uncounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     queues: Arc<PerCore<QueueCounts>>,
@@ -58,7 +58,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Counts the queue on another thread from now on.
+    /// Moves the queue to another thread's count.
     pub(crate) fn move_to(&mut self, thread: usize) {
         self.add(1, thread);
         self.add(-1, self.thread);
@@ -67,7 +67,7 @@ impl Counted {
 
     fn add(&self, more: isize, thread: usize) {
         let count = &self.queues.of(thread).0[self.class];
-        // Wraps round to less.
+        // Adding a negative value wraps around to a smaller count.
         count.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
     }
 }
@@ -82,19 +82,19 @@ impl Drop for Counted {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct SharedThread {
-    /// The core that it stays on, by the machine's numbers.
+    /// The core of the machine that the thread is pinned to.
     core: OnceLock<CoreId>,
     busy_permille: AtomicU32,
     smallest_permille: AtomicU32,
     late: AtomicBool,
     /// Time of publication, in nanoseconds of the drivers' clock.
     at: AtomicU64,
-    /// ThreadLoad that it hands its queues to when it is not in use.
+    /// Thread that receives its queues when it is not in use.
     successor: AtomicUsize,
 }
 
 impl Threads {
-    /// All threads are in use, on cores that were named.
+    /// Creates the state with all threads in use, on cores that the operator named.
     pub(crate) fn new(cores: usize) -> Self {
         Self {
             named: AtomicBool::new(true),
@@ -107,18 +107,18 @@ impl Threads {
         }
     }
 
-    /// The cores were named by the operator, or else are what there is.
+    /// Sets whether the operator named the cores.
     pub(crate) fn set_named(&self, named: bool) {
         self.named.store(named, Ordering::Relaxed);
     }
 
-    /// A thread stays on this core of the machine.
+    /// Records that a thread is pinned to this core of the machine.
     pub(crate) fn stays_on(&self, thread: usize, core: CoreId) {
-        // Once, when it is set up.
+        // Set once, during set-up.
         let _ = self.each.of(thread).core.set(core);
     }
 
-    /// Returns the bounds of the number of threads by these knobs.
+    /// Returns the bounds of the number of threads for these knobs.
     pub(crate) fn range(&self, knobs: &Knobs) -> ThreadRange {
         let named = self.named.load(Ordering::Relaxed);
         knobs.target_threads.on(self.each.len(), named)
@@ -138,7 +138,7 @@ impl Threads {
         self.balanced.store(counters.balanced, Ordering::Relaxed);
     }
 
-    /// A queue of a thread.
+    /// Counts a queue on a thread.
     pub(crate) fn count(&self, class: Class, thread: usize) -> Counted {
         let counted = Counted {
             queues: Arc::clone(&self.queues),
@@ -149,18 +149,18 @@ impl Threads {
         counted
     }
 
-    /// The thread that stays on this core of the machine.
+    /// Returns the thread that is pinned to this core of the machine.
     pub(crate) fn on(&self, core: CoreId) -> Option<usize> {
         let mut cores = self.each.iter().map(|thread| thread.core.get());
         cores.position(|its| its == Some(&core))
     }
 
-    /// Returns the core of the machine that a thread stays on; `None` before it is set up.
+    /// Returns the core of the machine that a thread is pinned to; `None` before its set-up.
     pub(crate) fn core_of(&self, thread: usize) -> Option<CoreId> {
         self.each.of(thread).core.get().copied()
     }
 
-    /// The thread in use that a new queue goes to; `queue` is where it is counted so far.
+    /// Returns the thread in use that should get a new queue; `queue` is its current count.
     pub(crate) fn deal(&self, queue: &Counted) -> usize {
         let counts = self.queues.iter().take(self.active());
         let others = counts.zip(0..).map(|(counts, thread)| {
@@ -174,12 +174,12 @@ impl Threads {
         thread_scaling::deal(queue.class, others).unwrap_or(0)
     }
 
-    /// Returns the thread that one which is not in use hands its queues to.
+    /// Returns the thread that gets the queues of an unused thread.
     pub(crate) fn successor(&self, thread: usize) -> usize {
         self.each.of(thread).successor.load(Ordering::Relaxed)
     }
 
-    /// A thread that is in use no more hands its queues to this one.
+    /// Sets the thread that gets the queues of a thread which leaves use.
     pub(crate) fn set_successor(&self, thread: usize, successor: usize) {
         self.each
             .of(thread)
@@ -198,8 +198,8 @@ impl Threads {
         shared.at.store(now.0, relaxed);
     }
 
-    /// Returns the work of every thread in its last period: none for a thread that has published
-    /// nothing for longer than that. The numbers may be of different periods.
+    /// Returns the work of every thread in its last period; zero for a thread that has published
+    /// nothing for longer than a period. The numbers may be from different periods.
     pub(crate) fn did(&self, now: Time) -> impl Iterator<Item = ThreadLoad> {
         self.each.iter().map(move |shared| {
             let at = Time(shared.at.load(Ordering::Relaxed));
@@ -262,7 +262,7 @@ mod tests {
             .collect();
         let places: Vec<_> = queues.iter().map(|queue| queue.thread).collect();
         assert_eq!(places, [0, 1, 0, 1]);
-        // A queue that leaves makes a place free, and one that stays after all counts where it was.
+        // A queue that leaves frees a place; a queue that stays keeps its count.
         queues.truncate(1);
         let mut queue = threads.count(Class::Throughput, 0);
         assert_eq!(threads.deal(&queue), 1);

@@ -1,41 +1,41 @@
-//! Time in which a thread has something to do.
+//! Time during which a thread has work.
 //!
-//! Owned by the thread, told the time once a turn: what passed since the turn before counts if
-//! either of them brought anything, but for the sleep between them. So it costs no look at a clock,
-//! and a thread that polls in vain is not busy.
+//! Owned by the thread, which passes the time once per turn. The time since the previous turn
+//! counts as busy, minus the sleep in between, if either turn had work. So it needs no additional
+//! clock read, and a thread that polls without result is not busy.
 
 use base::{Nanos, Time};
 
-/// The time in which a thread had something to do.
+/// Accumulated time during which a thread had work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     turned_at: Time,
     slept: Nanos,
-    /// The turn at hand brought something.
+    /// The current turn has work.
     brought: bool,
-    /// The turn before did.
+    /// The previous turn had work.
     brought_before: bool,
-    /// Since the start.
+    /// Busy time since the start.
     busy: Nanos,
-    /// Beginning of the period at hand, and the busy time until then.
+    /// Beginning of the current period, and the busy time until then.
     since: Time,
     busy_before: Nanos,
 }
 
 impl Work {
-    /// The turn at hand brings something.
+    /// Notes that the current turn has work.
     #[inline]
     pub(crate) fn bring(&mut self) {
         self.brought = true;
     }
 
-    /// Returns true if the turn at hand brought something.
+    /// Returns true if the current turn has work.
     pub(crate) const fn brings(&self) -> bool {
         self.brought
     }
 
-    /// The turn that began `now` is over, before which the thread had `slept` for so long since the
-    /// start.
+    /// Ends the turn that began at `now`; `slept` is the thread's sleep since the start, up to that
+    /// turn.
     #[inline]
     pub(crate) fn turned(&mut self, now: Time, slept: Nanos) {
         if self.brought || self.brought_before {
@@ -54,17 +54,17 @@ impl Work {
         self.busy
     }
 
-    /// Returns the beginning of the period at hand.
+    /// Returns the beginning of the current period.
     pub(crate) const fn since(&self) -> Time {
         self.since
     }
 
-    /// Ends the period at hand: how busy it was, in thousandths.
+    /// Ends the current period. Returns its busy part in thousandths.
     pub(crate) fn end_period(&mut self, now: Time) -> u32 {
         let span = u128::from(now.since(self.since).0).max(1);
         let busy = u128::from(self.busy.0 - self.busy_before.0);
         (self.since, self.busy_before) = (now, self.busy);
-        // A turn that began in the period before may end in this one.
+        // A turn that began in the previous period may end in this one.
         u32::try_from((busy * 1000 / span).min(1000)).unwrap_or(1000)
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         let mut work = Work::default();
         work.turned(Time(START), Nanos(0));
         work.end_period(Time(START));
-        // 100 ns of sleep, a turn that brought something and took 30 ns, 70 ns of looks in vain.
+        // 100 ns of sleep, a turn with 30 ns of work, 70 ns of polling without result.
         work.bring();
         work.turned(Time(START + 100), Nanos(100));
         work.turned(Time(START + 130), Nanos(100));
@@ -89,7 +89,7 @@ mod tests {
         }
         assert_eq!(work.busy(), Nanos(30));
         assert_eq!(work.end_period(Time(START + 200)), 150);
-        // A receive of 40 ns ends a look in vain, and the rest of the turn takes 60.
+        // A receive of 40 ns ends a poll without result, and the rest of the turn takes 60 ns.
         work.bring();
         work.turned(Time(START + 240), Nanos(100));
         work.turned(Time(START + 300), Nanos(100));

@@ -200,8 +200,8 @@ mod tests {
         })
     }
 
-    /// A host that came back when the subsystem was there, and its namespaces were not, took them
-    /// for removed.
+    /// Regression: a host that reconnected when the subsystem existed without its namespaces took
+    /// them for removed.
     #[test]
     fn hosts_find_a_subsystem_when_every_core_has_its_namespaces() {
         let target = Target::new(Limits::default(), 1).expect("the defaults are in range");
