@@ -1,7 +1,7 @@
-//! Completions that are held back until their time: how a device or a layer takes time.
+//! Completions that are held until a given time, for devices and layers with a delay.
 //!
-//! Owned by a channel, which asks for [`next`](DelayQueue::next) before its core sleeps and fires
-//! what is due in every turn; so it takes as long in virtual time as on a machine.
+//! Owned by a channel, which reads [`next`](DelayQueue::next) before its core sleeps and fires due
+//! completions in every turn. So delays are the same in virtual and in real time.
 
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::Completion;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct DelayQueue<T = Completion> {
     waiting: Slab<T>,
-    /// Keys with the number of the slot, the oldest first among equals.
+    /// Keys with the slot's number, so that equal times are ordered by age.
     timers: TimerQueue<(u64, SlabKey)>,
     order: u64,
     due: VecDeque<T>,
@@ -28,12 +28,12 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Completions that are here, due or not.
+    /// Returns the number of completions, due or not.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len() + self.due.len()
     }
 
-    /// Holds a completion until `until`; one without a place is not held.
+    /// Holds a completion until `until`; without a free slot it is not held.
     pub(crate) fn hold(&mut self, completion: T, until: Time) {
         match self.waiting.insert(completion) {
             Ok(key) => {
@@ -44,12 +44,12 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Adds a completion that waits for nothing.
+    /// Adds a completion that is due at once.
     pub(crate) fn pass(&mut self, completion: T) {
         self.due.push_back(completion);
     }
 
-    /// Moves every completion that has reached its time to the due ones.
+    /// Moves every completion whose time has come to the due ones.
     pub(crate) fn fire(&mut self, now: Time) {
         while let Some((_, key)) = self.timers.pop_due(now) {
             self.due.extend(self.waiting.remove(key));

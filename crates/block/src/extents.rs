@@ -1,8 +1,8 @@
-//! Commands over many extents: a table of memory, addresses and lengths, which a device carries out
+//! Commands over several extents: a table of memory, addresses and lengths, which a device executes
 //! as one command with one completion. `[Yu §4.3, §5.2]`
 //!
-//! The extents of a command ascend and do not overlap, so that their order says nothing. Each has a
-//! result of its own; a command that fails its check touches none of them.
+//! The extents of a command ascend and do not overlap, so their order has no meaning. Each has its
+//! own result; a command that fails its check changes none of them.
 
 use crate::request::{BlockError, Operation, Request};
 use base::units::Lba;
@@ -11,7 +11,7 @@ use reactor::IoSlice;
 /// One entry of the table.
 #[derive(Debug)]
 pub struct Extent {
-    /// The submitter's name for it; the device only carries it.
+    /// The submitter's tag; the device returns it unchanged.
     pub tag: u64,
     /// First block of the range.
     pub lba: Lba,
@@ -24,7 +24,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns a request for this extent alone, which takes its data.
+    /// Returns a request for this extent, which takes its data.
     #[must_use]
     pub fn request(&mut self, operation: Operation) -> Request {
         Request {
@@ -41,11 +41,11 @@ impl Extent {
 /// [`submit_extents`](crate::Channel::submit_extents) until it is reaped.
 #[derive(Debug)]
 pub struct Extents {
-    /// The submitter's name for it; comes back with it.
+    /// The submitter's tag, returned with the command.
     pub tag: u64,
-    /// [`Operation::Read`] or [`Operation::Write`], for all extents alike.
+    /// [`Operation::Read`] or [`Operation::Write`], for all extents.
     pub operation: Operation,
-    /// The extents in ascending order, none of which overlap: 1 to
+    /// The extents, ascending and not overlapping: 1 to
     /// [`Capabilities::extents_max`](crate::Capabilities::extents_max).
     pub extents: Vec<Extent>,
 }
@@ -60,7 +60,7 @@ impl Extents {
         self
     }
 
-    /// The total length of the extents, in blocks (saturating).
+    /// Returns the total length of the extents in blocks (saturating).
     #[must_use]
     pub fn blocks(&self) -> u64 {
         let blocks = self.extents.iter().map(|extent| u64::from(extent.blocks));

@@ -1,5 +1,5 @@
-//! Block devices: the [`Device`](device::Device) trait, devices and layers. The conformance suite that
-//! all of them pass is in the crate `testing`.
+//! Block devices: the [`Device`](device::Device) trait, devices and layers. The conformance suite
+//! that all of them pass is in the crate `testing`.
 
 #[cfg(test)]
 extern crate self as block;

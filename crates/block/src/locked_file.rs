@@ -1,32 +1,34 @@
-//! A file that its holder has locked.
+//! A file locked by its holder.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 
-/// A file with the lock of its holder (`flock(2)`), which ends with this value.
+/// A file with its holder's lock (`flock(2)`), which is released when this value is dropped.
 ///
-/// Closing the descriptor would not end it at once: a process that another thread starts has the
-/// same open file until it executes its program, and the kernel keeps the lock for it.
+/// Closing the descriptor would not always release it at once: a process that another thread starts
+/// shares the open file until it executes its program, and the kernel keeps the lock for it.
 #[derive(Debug)]
 pub struct LockedFile {
     file: File,
-    /// The process that took the lock. One that was forked from it has the same open file, and
-    /// must not end the lock of its parent.
+    /// The process that took the lock. A process forked from it shares the open file, and must not
+    /// release its parent's lock.
     holder: u32,
 }
 
 impl LockedFile {
-    /// Locks a file: no other open file can have its lock.
+    /// Locks a file exclusively.
     ///
     /// # Errors
-    /// `EWOULDBLOCK` where another one has it; what the file system says if it has no locks.
+    /// `EWOULDBLOCK` if another open file has a lock; the file system's error if it does not
+    /// support locks.
     pub fn exclusive(file: File) -> io::Result<Self> {
         Self::lock(file, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Locks a file: other open files can share its lock, and none can have it alone.
+    /// Locks a file for sharing: other open files can share the lock, and none can lock it
+    /// exclusively.
     ///
     /// # Errors
     /// As [`exclusive`](Self::exclusive).
@@ -52,7 +54,7 @@ impl Deref for LockedFile {
 impl Drop for LockedFile {
     fn drop(&mut self) {
         if self.holder == std::process::id() {
-            // Where this fails, closing the descriptor ends the lock.
+            // If this fails, closing the descriptor releases the lock.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -65,7 +67,7 @@ mod tests {
     use std::io::ErrorKind;
     use std::os::fd::AsRawFd;
 
-    /// A file that has no name any more, and a way to open it again.
+    /// An unlinked file, and a function that opens it again.
     fn file() -> (File, impl Fn() -> File) {
         let path = crate::temporary("file");
         let file = File::create(&path).expect("a new file");
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn a_lock_ends_with_its_holder_though_others_have_the_open_file() {
         let (file, again) = file();
-        // As a process that was forked has it.
+        // As in a forked process.
         let forked = file.try_clone().expect("a descriptor");
         let other = again();
         let held = LockedFile::exclusive(file).expect("nothing else has it");
@@ -95,7 +97,7 @@ mod tests {
         let held = LockedFile::exclusive(file).expect("nothing else has it");
         let file = held.try_clone().expect("a descriptor");
         let holder = held.holder;
-        // As the copy of `held` in a process with another number.
+        // As the copy of `held` in a process with another identifier.
         drop(LockedFile {
             file,
             holder: !holder,

@@ -1,14 +1,14 @@
-//! Tests that a machine has not the means for.
+//! Tests for which a machine lacks the means.
 
 use std::fmt::Display;
 
-/// Says that the test that calls it does not run, or not all of it, and why.
+/// Reports that the calling test does not run, or only in part, and why.
 ///
 /// # Panics
-/// With `CI=true` in the environment, where nothing may be skipped.
+/// With `CI=true` in the environment, where no test may be skipped.
 #[track_caller]
 pub fn skipped(why: impl Display) {
-    // The harness names a test's thread after it.
+    // The test harness names a test's thread after the test.
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     let may_skip = std::env::var_os("CI").is_none_or(|ci| ci != "true");
@@ -26,7 +26,7 @@ mod tests {
 
     const AGAIN: &str = "SWITCHYARD_TEST_SKIPPED";
 
-    /// Runs itself, as in CI and elsewhere.
+    /// Runs itself, in CI and elsewhere.
     #[test]
     fn what_would_be_skipped_fails_in_ci_alone() {
         if std::env::var_os(AGAIN).is_some() {

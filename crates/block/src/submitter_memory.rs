@@ -1,10 +1,10 @@
-//! The memory of a submitter with requests that other threads carry out.
+//! The memory of a submitter whose requests other threads execute.
 //!
-//! A core's own buffers never leave it, so a request that does needs memory that every thread may
-//! touch: a region of the submitter's. Half of it is lent on request, and requests with
-//! such data go as they are. The other half holds the data of requests that come with other memory:
-//! it is copied in before, and out afterwards. There may be room beside these for buffers that the
-//! submitter keeps, and requests with data in them go as they are, too.
+//! A core's own buffers never leave it, so requests executed elsewhere need memory that every
+//! thread may access: a region of the submitter. Half of it is lent on request, and requests with
+//! such data are sent without a copy. The other half holds the data of requests that come with
+//! other memory: it is copied in before and out afterwards. There may be additional room for
+//! buffers that the submitter keeps; requests with data in them are sent without a copy, too.
 
 use crate::device::DeviceError;
 use crate::device::copy::{copy_from_region, copy_to_region};
@@ -13,7 +13,7 @@ use base::units::KIB;
 use reactor::{IoSlice, Memory, Region, RegionHandle};
 use std::collections::BTreeMap;
 
-/// Buffers of the room begin and end at multiples of this many bytes: pages.
+/// Alignment in bytes of the buffers in the room: a page.
 const PAGE_BYTES: usize = 4 * KIB;
 
 /// A submitter's memory.
@@ -21,41 +21,41 @@ const PAGE_BYTES: usize = 4 * KIB;
 pub struct SubmitterMemory {
     region: Region,
     handle: RegionHandle,
-    /// Most bytes of a request's data.
+    /// Largest data of a request in bytes.
     bytes: usize,
-    /// Distance between places in bytes: an odd number of pages, so that the first pages of all places
-    /// do not share a few sets of the cache.
+    /// Distance between slots in bytes: an odd number of pages, so that the first pages of all
+    /// slots do not share a few cache sets.
     stride: usize,
-    /// Places for requests that come with memory of their own; those that no request uses.
+    /// Unused slots for requests that come with other memory.
     places: Vec<u32>,
-    /// The other places: each is lent while there are clones of its handle.
+    /// The remaining slots: each is lent while there are clones of its handle.
     lendable: Vec<RegionHandle>,
-    /// The one to be lent next, unless it still is.
+    /// Index of the next slot to lend, unless it is still lent.
     next_lent: usize,
-    /// Buffers in the room: their offsets and lengths.
+    /// Buffers in the room: their lengths by offset.
     buffers: BTreeMap<usize, usize>,
 }
 
-/// The place of a request's data in its submitter's memory.
+/// Location of a request's data in its submitter's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Offset in bytes.
     pub offset: usize,
-    /// The place that stands for the data, if it came with other memory.
+    /// The bounce slot, if the data came with other memory.
     pub bounce: Option<u32>,
 }
 
 impl SubmitterMemory {
-    /// Memory for `depth` requests of at most `bytes` bytes. Pages are taken from the machine when
+    /// Allocates memory for `depth` requests of at most `bytes` bytes. Pages are allocated when
     /// they are first used.
     ///
     /// # Errors
-    /// [`DeviceError::Memory`] when there is not that much address space.
+    /// [`DeviceError::Memory`] without enough address space.
     pub fn new(depth: u32, bytes: usize) -> Result<Self, DeviceError> {
         Self::with_room(depth, bytes, 0)
     }
 
-    /// The same with `room` bytes more for [buffers](Self::reserve).
+    /// The same with additional `room` bytes for [buffers](Self::reserve).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -74,13 +74,13 @@ impl SubmitterMemory {
         })
     }
 
-    /// The region, for the threads that carry requests out.
+    /// The region, for the threads that execute requests.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Lends memory for one request's data; `None` for more than a place, or while all is lent.
+    /// Lends memory for one request's data; `None` for more than a slot, or while all are lent.
     pub fn lend(&mut self, bytes: usize) -> Option<IoSlice> {
         if bytes > self.bytes {
             return None;
@@ -89,14 +89,14 @@ impl SubmitterMemory {
         let mut turn = (self.next_lent..count).chain(0..self.next_lent);
         let place = turn.find(|&place| self.lendable[place].is_alone())?;
         self.next_lent = (place + 1) % count;
-        // The other half is for requests that come with memory of their own.
+        // The other half is for requests that come with other memory.
         let offset = (count + place) * self.stride;
         let memory = Memory::Region(self.lendable[place].clone());
         Some(IoSlice::new(memory, offset, bytes))
     }
 
-    /// Takes whole pages of the room for a buffer of `bytes` bytes, zeroed; `None` where it has no such
-    /// gap.
+    /// Allocates a zeroed buffer of `bytes` bytes, in whole pages of the room; `None` if it has no
+    /// such gap.
     pub fn reserve(&mut self, bytes: usize) -> Option<IoSlice> {
         let size = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let mut start = 2 * self.lendable.len() * self.stride;
@@ -114,18 +114,18 @@ impl SubmitterMemory {
         Some(IoSlice::new(memory, start, size))
     }
 
-    /// Gives the buffer at this offset back, and its pages to the machine. No request may use it.
+    /// Frees the buffer at this offset, and returns its pages to the system. No request may use it.
     pub fn release(&mut self, offset: usize) {
         if let Some(size) = self.buffers.remove(&offset) {
             self.handle.discard(offset, size);
         }
     }
 
-    /// Finds a place for a request's data, and copies it there unless the operation only fills it;
-    /// `None` while there is none.
+    /// Finds a slot for a request's data, and copies the data there unless the operation only fills
+    /// it; `None` while no slot is free.
     ///
     /// # Panics
-    /// If the data is longer than a place: the caller checked it.
+    /// If the data is longer than a slot: the caller must check it.
     pub fn place(&mut self, data: &IoSlice, operation: Operation) -> Option<Placed> {
         assert!(data.len() <= self.bytes, "a request fits into its place");
         if data.is_region_of(&self.region) {
@@ -145,13 +145,13 @@ impl SubmitterMemory {
         })
     }
 
-    /// Copies what a read brought to the data that the request came with.
+    /// Copies the data of a read to the request's own memory.
     pub fn copy_back(&self, place: u32, data: &mut IoSlice) {
         let offset = place as usize * self.stride;
         copy_from_region(&self.handle, offset, data, 0, data.len());
     }
 
-    /// Gives a place back.
+    /// Frees a slot.
     pub fn free(&mut self, place: u32) {
         self.places.push(place);
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn places_are_spread_over_the_sets_of_a_cache() {
-        // The index of a set has up to six bits above those of a page.
+        // A cache set's index has up to six bits above those of a page.
         const SETS: usize = 64 * PAGE_BYTES;
         for bytes in [PAGE_BYTES, 64 * KIB, 256 * KIB] {
             let mut memory = SubmitterMemory::new(64, bytes).unwrap();
@@ -200,7 +200,7 @@ mod tests {
         buffer.copy_in(PAGE_BYTES, &[7; PAGE_BYTES]);
         memory.release(at);
         assert!(memory.reserve(3 * PAGE_BYTES).is_none());
-        // The gap is used again, and has nothing of what was there.
+        // The gap is reused, and contains none of the earlier data.
         let (first, second) = (
             memory.reserve(PAGE_BYTES),
             memory.reserve(PAGE_BYTES).unwrap(),

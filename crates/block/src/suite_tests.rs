@@ -1,4 +1,4 @@
-//! Our own devices and layers pass the suite, on the kernel's driver.
+//! The devices and layers of this crate pass the suite, on the io_uring driver.
 
 use crate::device::{Flash, Null, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultOptions, Stats, Verify};

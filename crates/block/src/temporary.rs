@@ -1,27 +1,27 @@
-//! Files of tests, which are gone when the test is.
+//! Temporary files of tests, removed when the test ends.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that is removed with everything in it when it is dropped.
+/// A folder that is removed with its content when it is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes a folder in the system's folder for temporary files.
+    /// Creates a folder in the system's folder for temporary files.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     #[must_use]
     pub fn new() -> Self {
         Self::within(&std::env::temp_dir())
     }
 
-    /// Makes a folder in `parent`.
+    /// Creates a folder in `parent`.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     #[must_use]
     pub fn within(parent: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -31,14 +31,14 @@ impl Folder {
             let path = parent.join(name);
             match std::fs::create_dir(&path) {
                 Ok(()) => return Self(path),
-                // A process of the same number was killed before it could remove its folder.
+                // A process with the same identifier was killed before it could remove its folder.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("cannot create {}: {error}", path.display()),
             }
         }
     }
 
-    /// Its path.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -53,7 +53,7 @@ impl Default for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A process that was ended may unmount, or write, for a moment longer.
+        // A killed process may unmount, or write, for a moment longer.
         for _ in 0..1000 {
             match std::fs::remove_dir_all(&self.0) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -65,8 +65,8 @@ impl Drop for Folder {
     }
 }
 
-/// Returns an unused path that ends in `name`; its parent exists. The parent is
-/// removed with everything in it when this thread ends: of a test, also of one that fails.
+/// Returns an unused path that ends in `name`; its parent exists. The parent is removed with its
+/// content when this thread ends, also after a failed test.
 ///
 /// # Panics
 /// If the parent cannot be created.
@@ -99,7 +99,7 @@ pub fn temporary_folder(name: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Folders of tests that failed stayed in `/tmp`.
+    /// Also if the test fails.
     #[test]
     fn files_of_a_thread_that_panics_are_removed() {
         let (sender, receiver) = std::sync::mpsc::channel();

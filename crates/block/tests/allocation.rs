@@ -1,4 +1,4 @@
-//! A hit in a cache allocates nothing, be it a read or a write.
+//! A cache hit does not allocate, for reads and writes.
 
 #[cfg(test)]
 mod tests {
@@ -11,7 +11,7 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Carries one request for a page out, which is in the cache afterwards.
+    /// Executes one request for a page, which is cached afterwards.
     fn request(
         channel: &mut dyn Channel,
         driver: &mut UringDriver,

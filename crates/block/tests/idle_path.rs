@@ -1,5 +1,5 @@
-//! A path that is not used costs nothing: its dispatcher sleeps. In a process of its own, which has
-//! no other dispatcher of the same name.
+//! An unused path costs nothing: its dispatcher sleeps. In a separate process, which has no other
+//! dispatcher of the same name.
 
 #[cfg(test)]
 mod tests {
@@ -15,10 +15,10 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Windows of 30 ms in a row in which a dispatcher at rest uses no processor.
+    /// Consecutive windows of 30 ms in which an idle dispatcher uses no processor.
     const WINDOWS: u32 = 10;
 
-    /// Carries out one write, and closes the channel.
+    /// Executes one write, and closes the channel.
     fn write_once(device: &PathDevice) {
         let mut driver = UringDriver::new(&Options::default()).expect("a ring");
         let mut channel = device.open(&mut driver).expect("it opens");
@@ -81,13 +81,13 @@ mod tests {
             if !device.needs_dispatcher() {
                 continue;
             }
-            // One that is open and submits nothing asks for no turn.
+            // An open channel that submits nothing needs no turn.
             let mut driver = UringDriver::new(&Options::default()).expect("a ring");
             let idle = device.open(&mut driver).expect("it opens");
             write_once(&device);
             assert_eq!(idle.deadline(), Time::NEVER, "{path}");
             let name = format!("path/{path}");
-            // It comes to rest some time, however slow the machine is, and stays at rest.
+            // It becomes idle at some time, however slow the machine is, and stays idle.
             let (mut before, mut quiet) = (cpu_of(&name), 0);
             let rests = (0..200).any(|_| {
                 std::thread::sleep(Duration::from_millis(30));

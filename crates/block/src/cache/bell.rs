@@ -1,4 +1,5 @@
-//! The bell of a channel: rung when something that the channel waits for has changed.
+//! The bell of a channel: rung when a page, claim or write-back for which the channel waits has
+//! changed.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +23,15 @@ impl Bell {
         }
     }
 
-    /// Tells the channel to look again, and wakes its thread where that is needed.
+    /// Makes the channel check again, and wakes its thread if necessary.
     pub(super) fn ring(&self) {
-        // An exchange, so that the channel sees the changes of all that have rung, not of the last one.
+        // An exchange, so that the channel sees the changes of all threads that rang, not only of
+        // the last.
         self.rung.swap(true, Ordering::AcqRel);
         self.sleeper.ring();
     }
 
-    /// The channel looks again.
+    /// Clears the bell before the channel checks again.
     pub(super) fn answer(&self) {
         self.sleeper.awake();
         if self.rung.load(Ordering::Relaxed) {
@@ -37,7 +39,7 @@ impl Bell {
         }
     }
 
-    /// The channel wants to sleep; returns whether it may.
+    /// Called before the channel sleeps. Returns true if it may sleep.
     pub(super) fn may_sleep(&self) -> bool {
         self.sleeper
             .may_sleep(|| !self.rung.load(Ordering::Relaxed))
@@ -52,12 +54,12 @@ mod loom_tests {
     use crate::path::loom_tests::Sleep;
     use loom::sync::atomic::AtomicBool;
 
-    /// Two change what the channel waits for, in memory that nothing but the bell orders: it sees
-    /// both changes, however it falls asleep meanwhile.
+    /// Two threads change memory that only the bell orders: the channel sees both changes, whenever
+    /// it falls asleep.
     #[test]
     fn loom_no_change_is_overlooked() {
         let mut builder = loom::model::Builder::new();
-        // More switches out of turn take minutes.
+        // More preemptions take minutes.
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let sleep = Arc::new(Sleep::new());

@@ -1,4 +1,4 @@
-//! A channel of a cache: requests of one thread, and the I/O that they take.
+//! A channel of a cache: the requests of one thread, and their I/O.
 
 use super::pending::{Pending, Phase};
 use super::table::{Claim, Found, Frame, PAGE_BYTES, PLAN_PAGES_MAX};
@@ -22,29 +22,29 @@ mod reads;
 mod write_back;
 mod writes;
 
-/// Time for which a channel does not write back by itself after a failure, and between two looks
-/// for pages that are dirty for too long.
+/// Time for which a channel does not write back on its own after a failure, and interval between
+/// two checks for pages older than `dirty_expire`.
 const RETRY_PAUSE: Nanos = Nanos::from_millis(100);
 
 /// Stage of a channel's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// Takes no request; those that it has go on.
+    /// Accepts no requests; outstanding ones continue.
     Draining,
-    /// The last channel writes back what is dirty, up to an epoch.
+    /// The last channel writes back the dirty pages up to an epoch.
     Saving(u64),
     /// The channels below are closing.
     Closing,
 }
 
-/// The step of a page of a request.
+/// The next step for a page of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageStep {
     Done,
     /// Another transfer or claim must end first.
     Wait,
-    /// The page must be read, and there is no memory for it yet.
+    /// The page must be read, and no memory is free for it.
     NoMemory,
     /// The page must be read; it has a frame that waits for it, or none.
     Read {
@@ -62,39 +62,40 @@ pub(super) struct CacheChannel {
     bell: Arc<Bell>,
     geometry: Geometry,
     capabilities: Capabilities,
-    /// Resizes of the device before it was opened.
+    /// Number of resizes of the device before the channel was opened.
     resizes: u64,
     transfers: Transfers,
     pendings: Slab<Pending>,
-    /// Requests that are not over, in the order in which they came.
+    /// Requests that are not complete, in order of arrival.
     live: Vec<SlabKey>,
-    /// Requests among them that write.
+    /// Number of writes among them.
     writes: u32,
-    /// Finished requests, each with the losses that were known when it was done if it is a Flush.
+    /// Finished requests; a Flush with the number of cache losses known when it completed.
     finished: VecDeque<(SlabKey, Option<u32>, Completion)>,
-    /// The losses of the Flush that was reaped last.
+    /// The losses of the last reaped Flush.
     losses: Option<u32>,
     read_ahead: ReadAhead,
-    /// Dirty pages to be written back, in ascending order, from `plan_at` on: at most
-    /// [`PLAN_PAGES_MAX`].
+    /// Dirty pages to be written back, in ascending order; the next one is at index `plan_at`. At
+    /// most [`PLAN_PAGES_MAX`].
     plan: Vec<u64>,
     plan_at: usize,
-    /// The last plan of its own accord had no room for all that is dirty for too long.
+    /// True if the last plan for expired pages had no room for all of them.
     is_plan_cut: bool,
     scratch: Vec<(u64, Frame)>,
     paused_until: Time,
-    /// Time before which it does not look for pages that are dirty for too long.
+    /// Time before which it does not check for expired dirty pages.
     next_look: Time,
-    /// Failed write-backs that its Flushes have reported.
+    /// Number of failed write-backs that its Flushes have reported.
     errors_seen: u64,
-    /// The device below went away, and is not [back](Channel::is_back).
+    /// True if the device below is gone and not [back](Channel::is_back).
     gone: bool,
     stage: Stage,
 }
 
 impl CacheChannel {
     pub(super) fn open(cache: &Cache, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
-        // Before the channels below: one from before a resize must not pass for a new one.
+        // Read before the channels below are opened: a channel from before a resize must not count
+        // as new.
         let resizes = cache.shared.resizes.load(Ordering::Relaxed);
         let below = cache.below.open(driver)?;
         let write_back = match &cache.write_back {
@@ -135,7 +136,7 @@ impl CacheChannel {
         })
     }
 
-    /// Returns the error of a request that is wrong, or `None`.
+    /// Returns the error of an invalid request, or `None`.
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.stage != Stage::Open || self.is_stale() {
             return Some(BlockError::Aborted);
@@ -162,12 +163,12 @@ impl CacheChannel {
     }
 
     /// Returns true if the device was resized since the channel was opened. The channels below may
-    /// then lead to memory that is the device's no more.
+    /// then refer to memory that no longer belongs to the device.
     fn is_stale(&self) -> bool {
         self.resizes != self.shared.resizes.load(Ordering::Relaxed)
     }
 
-    /// Length of a page, which is shorter at the end of the device.
+    /// Returns the length of a page in bytes; the last page of the device may be shorter.
     fn page_bytes(&self, page: u64) -> usize {
         let rest = self.geometry.bytes() - page * PAGE_BYTES as u64;
         usize::try_from(rest).map_or(PAGE_BYTES, |rest| rest.min(PAGE_BYTES))
@@ -189,7 +190,7 @@ impl CacheChannel {
         }
     }
 
-    /// Carries a request on as far as it goes without waiting.
+    /// Advances a request as far as possible without waiting.
     fn advance(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let pending = self.pending(key);
         pending.waits = false;
@@ -244,7 +245,8 @@ impl CacheChannel {
         };
     }
 
-    /// Claims the range of a request, waits until no page of it is on its way, and passes it down.
+    /// Claims the range of a request, waits until none of its pages is in transfer, and passes the
+    /// request down.
     fn advance_claim(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let shared = Arc::clone(&self.shared);
         let bell = Arc::clone(&self.bell);
@@ -309,7 +311,7 @@ impl CacheChannel {
         self.transfers.submit(io, false, request, cx);
     }
 
-    /// Ends a request of which nothing is left to do.
+    /// Completes a request that has nothing left to do.
     fn finish_if_over(&mut self, key: SlabKey) {
         let pending = self.pending(key);
         let over = match pending.phase {
@@ -330,14 +332,14 @@ impl CacheChannel {
         self.finished.push_back((key, pending.losses, completion));
     }
 
-    /// Hands a finished request out: that of this place.
+    /// Returns the finished request at this index.
     fn take_finished(&mut self, at: usize) -> Option<Completion> {
         let (_, losses, completion) = self.finished.remove(at)?;
         self.losses = losses.or(self.losses);
         Some(completion)
     }
 
-    /// Carries on all requests that wait for more than their own transfers.
+    /// Advances all requests that wait for more than their own transfers.
     fn advance_all(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
         while let Some(&key) = self.live.get(index) {
@@ -356,7 +358,7 @@ impl CacheChannel {
         }
     }
 
-    /// Does all that can be done now.
+    /// Does all the work that is possible now.
     fn run(&mut self, cx: &mut Context<'_>) {
         self.bell.answer();
         self.transfers.turn(cx);
@@ -378,7 +380,7 @@ impl CacheChannel {
         if self.stage == Stage::Draining && idle {
             let mut state = self.shared.lock();
             self.stage = Stage::Saving(0);
-            // A stale one leaves what is dirty to the next channel.
+            // A stale channel leaves the dirty pages to the next channel.
             if state.leave(&self.bell) && !self.is_stale() {
                 self.stage = Stage::Saving(state.table.end_epoch());
             }

@@ -66,7 +66,8 @@ pub struct CacheOptions {
     pub pages: u32,
     /// Dirty pages above which a channel writes back; at most `dirty_max`.
     pub dirty_background: u32,
-    /// Pages that may differ from the device; writes to others bypass the cache. At most `pages`.
+    /// Largest number of pages that may differ from the device; writes to further pages bypass the
+    /// cache. At most `pages`.
     pub dirty_max: u32,
     /// Age at which a dirty page is written back: 100 ms to 1 h.
     pub dirty_expire: Nanos,
@@ -75,8 +76,8 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// Options for a cache of so many pages: a tenth of them is dirty before a channel writes back,
-    /// two fifths at most, and none for longer than 5 s.
+    /// Options for a cache of `pages` pages: write-back above 10 % dirty pages, at most 40 % dirty,
+    /// none for longer than 5 s.
     #[must_use]
     pub fn new(pages: u32) -> Self {
         Self {
@@ -88,7 +89,7 @@ impl CacheOptions {
         }
     }
 
-    /// Options for a cache of `bytes` bytes, 1 MiB to 1 TiB; the rest of a page is not used.
+    /// Options for a cache of `bytes` bytes, 1 MiB to 1 TiB; a partial page is not used.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for another size.
@@ -106,7 +107,7 @@ impl CacheOptions {
     /// Checks that the options do not contradict each other.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] says what to choose.
+    /// [`DeviceError::Invalid`] with the values to choose.
     pub fn check(&self) -> Result<(), DeviceError> {
         let Self {
             pages,
@@ -132,13 +133,13 @@ impl CacheOptions {
     }
 }
 
-/// Counters of a cache since it was made, in pages.
+/// Counters of a cache since its creation, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheSnapshot {
-    /// Pages of reads that were in the cache.
+    /// Pages of reads that were cached.
     pub hits: u64,
-    /// Pages of reads that were read for them.
+    /// Pages of reads that were not cached.
     pub misses: u64,
     /// Pages that were read ahead.
     pub read_ahead: u64,
@@ -148,14 +149,14 @@ pub struct CacheSnapshot {
     pub failed: u64,
     /// Writes that bypassed the cache because of a limit; durable ones are not counted.
     pub bypassed: u64,
-    /// Pages that differ from the device now.
+    /// Pages that currently differ from the device.
     pub dirty: u32,
-    /// Most pages that differed from the device at any time.
+    /// Largest number of dirty pages at any time.
     pub dirty_peak: u32,
 }
 
 impl CacheSnapshot {
-    /// Returns what was counted since an earlier snapshot; what is dirty is as it is now.
+    /// Returns the difference to an earlier snapshot; `dirty` is the current value.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -170,46 +171,46 @@ impl CacheSnapshot {
     }
 }
 
-/// State that all channels share.
+/// State shared by all channels.
 #[derive(Debug)]
 struct CacheState {
     table: Table,
-    /// Channels that wait for a page or a claim of another one.
+    /// Channels that wait for a page or a claim of another channel.
     blocked: Vec<Arc<Bell>>,
     /// Bells of the open channels.
     open: Vec<Arc<Bell>>,
-    /// Channels that exist: those that are open, and those that are closing.
+    /// Number of channels, open or closing.
     channels: usize,
-    /// Failed write-backs so far, and the error of the last one.
+    /// Number of failed write-backs, and the error of the last one.
     errors: u64,
     last_error: BlockError,
-    /// Failed write-backs that a Flush has reported.
+    /// Number of failed write-backs that a Flush has reported.
     reported: u64,
     /// Channel that writes back because of `dirty_background` or `dirty_expire`, and the time at
-    /// which it ran last.
+    /// which it last ran.
     writer: Option<(Arc<Bell>, Time)>,
-    /// The device is being changed: no channel reads ahead or writes back by itself.
+    /// True while the device is being changed: no channel reads ahead or writes back on its own.
     held: bool,
     counters: CacheSnapshot,
 }
 
 impl CacheState {
-    /// Registers a channel to be told of the next change.
+    /// Registers a channel to be woken at the next change.
     fn block(&mut self, bell: &Arc<Bell>) {
         if !self.blocked.iter().any(|other| Arc::ptr_eq(other, bell)) {
             self.blocked.push(Arc::clone(bell));
         }
     }
 
-    /// Tells all channels that wait of a change.
+    /// Wakes all waiting channels after a change.
     fn wake(&mut self) {
         for bell in self.blocked.drain(..) {
             bell.ring();
         }
     }
 
-    /// A channel takes no requests any more. The others look after the pages that it leaves dirty.
-    /// Returns true if it was the last one.
+    /// Removes a channel that accepts no requests any more. The remaining channels write back the
+    /// pages that it leaves dirty. Returns true if it was the last one.
     fn leave(&mut self, bell: &Arc<Bell>) -> bool {
         self.open.retain(|other| !Arc::ptr_eq(other, bell));
         if self.table.dirty_pages() > 0 {
@@ -226,21 +227,21 @@ impl CacheState {
     }
 }
 
-/// Parts that all channels share.
+/// Parts shared by all channels.
 #[derive(Debug)]
 struct SharedCache {
     options: CacheOptions,
     region: Region,
-    /// Number of its [life](CacheLife): its pages are memory of this process.
+    /// Number of its [life](CacheLife), because its pages are memory of this process.
     life: u64,
-    /// Number of the device's resizes: channels from before the last one may not use the device.
+    /// Number of resizes of the device: channels from before the last one may not use the device.
     resizes: AtomicU64,
     state: Mutex<CacheState>,
 }
 
 impl SharedCache {
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        // No step leaves the state between two that belong together.
+        // Related changes happen without a panic in between, so poisoning does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -254,11 +255,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// `below` with an empty cache. Memory is taken from the machine when pages are first used.
+    /// Creates an empty cache over `below`. Memory is allocated when pages are first used.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for options that contradict each other, or a device that does not
-    /// take a page in one request; [`DeviceError::Memory`] when there is not that much memory.
+    /// [`DeviceError::Invalid`] for conflicting options, or a device whose largest request is less
+    /// than a page; [`DeviceError::Memory`] without enough memory.
     pub fn new(below: Arc<dyn Device>, options: CacheOptions) -> Result<Self, DeviceError> {
         options.check()?;
         let CacheOptions {
@@ -291,7 +292,8 @@ impl Cache {
         })
     }
 
-    /// A cache over a device with an I/O path, of which no thread waits for the write-back.
+    /// Creates a cache over a device with an I/O path whose write-back is sent as
+    /// [unawaited](PathDevice::unawaited).
     ///
     /// # Errors
     /// As [`new`](Self::new); also [`DeviceError::Invalid`] for a context look-up over a path that
@@ -308,12 +310,12 @@ impl Cache {
         Self::new(Arc::new(path), options)?.with_write_back(write_back)
     }
 
-    /// The same cache; pages are written back through `device`, another way to the device below,
-    /// such as a path's [unawaited](crate::PathDevice::unawaited) one.
+    /// The same cache; pages are written back through `device`, which leads to the same storage as
+    /// the device below, such as a path's [unawaited](crate::PathDevice::unawaited) device.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for a device of another size, or one that does not take a page in
-    /// one request.
+    /// [`DeviceError::Invalid`] for a device of another size, or one whose largest request is less
+    /// than a page.
     pub fn with_write_back(mut self, device: Arc<dyn Device>) -> Result<Self, DeviceError> {
         if device.geometry() != self.below.geometry() {
             return Err(DeviceError::Invalid(format!(
@@ -336,14 +338,14 @@ impl Cache {
         }
     }
 
-    /// Returns true while there is a channel, which may write pages back, even after it was told to
-    /// close.
+    /// Returns true while there is a channel, which may write pages back even after its close was
+    /// requested.
     #[must_use]
     pub fn has_channels(&self) -> bool {
         self.shared.lock().channels > 0
     }
 
-    /// Bytes of the largest transfer of the cache's own.
+    /// Returns the size of the cache's largest own transfer in bytes.
     fn piece_bytes(&self) -> usize {
         let most = |device: &Arc<dyn Device>| device.capabilities().max_transfer_bytes as usize;
         let other = self.write_back.as_ref().map_or(usize::MAX, most);
@@ -351,8 +353,8 @@ impl Cache {
         bytes / PAGE_BYTES * PAGE_BYTES
     }
 
-    /// Makes the cache agree with a range of bytes of the device that reads as zeroes now, or is
-    /// no more.
+    /// Updates the cache for a range of bytes of the device that now reads as zeroes, or no longer
+    /// exists.
     fn zeroed(&self, first: u64, end: u64) {
         let page = PAGE_BYTES as u64;
         let range = first / page..end.div_ceil(page);
@@ -372,10 +374,10 @@ impl Cache {
         state.wake();
     }
 
-    /// Looks for a while whether something is so that ends when pages have arrived.
+    /// Polls up to [`CACHE_QUIET_LOOKS`] times, a millisecond apart, until `holds` returns true.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] where it is not.
+    /// [`DeviceError::Invalid`] if it never does.
     fn wait_until(&self, mut holds: impl FnMut(&mut Table) -> bool) -> Result<(), DeviceError> {
         for look in 0..=CACHE_QUIET_LOOKS {
             if look > 0 {
@@ -390,7 +392,7 @@ impl Cache {
         )))
     }
 
-    /// Makes a change while no page is on its way, for which it waits a while.
+    /// Makes a change while no page is in transfer; waits for that up to a limit.
     fn while_idle(
         &self,
         change: impl FnOnce() -> Result<(), DeviceError>,
@@ -465,22 +467,21 @@ impl Device for Cache {
         self.below.device_time()
     }
 
-    /// As of the device below. Waits for pages that are on their way, and fails where that takes
-    /// too long.
+    /// As of the device below. Waits for pages in transfer, and fails if that takes too long.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.while_idle(|| {
             let before = self.geometry().bytes();
             self.below.resize(blocks)?;
             let after = self.geometry().bytes();
             self.shared.resizes.fetch_add(1, Ordering::Relaxed);
-            // Beyond the smaller size nothing is kept, and the rest of its last page is zero.
+            // Nothing is kept beyond the smaller size, and the rest of its last page is zero.
             self.zeroed(before.min(after), u64::MAX);
             Ok(())
         })
     }
 
-    /// As of the device below. Waits for pages of the range that are on their way, and fails where
-    /// that takes too long; other pages come and go meanwhile.
+    /// As of the device below. Waits for pages of the range in transfer, and fails if that takes
+    /// too long; other pages remain in use.
     fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_within(self.geometry(), offset, len)?;
         let page = PAGE_BYTES as u64;
@@ -491,7 +492,7 @@ impl Device for Cache {
             claim.is_some() && table.is_quiet(&pages)
         });
         let erased = quiet.and_then(|()| {
-            // Before the device: a Flush would wait for pages that are dirty and claimed.
+            // Before the device is erased: a Flush would wait for pages that are dirty and claimed.
             self.zeroed(offset, offset + len);
             self.below.erase(offset, len)
         });

@@ -1,4 +1,4 @@
-//! Requests of a channel that are not over.
+//! Requests of a channel that are not complete.
 
 use super::table::{Claim, PAGE_BYTES};
 use crate::request::{BlockError, Operation, Request};
@@ -6,10 +6,10 @@ use base::units::Lba;
 use reactor::IoSlice;
 use std::ops::Range;
 
-/// Words of a set of pages: the largest transfer, which may begin within a page.
+/// Words of a set of pages, for the largest transfer, which may begin within a page.
 const WORDS: usize = crate::limits::TRANSFER_MAX_BYTES as usize / PAGE_BYTES / 64 + 1;
 
-/// Pages of a request, by their place in it.
+/// Pages of a request, by index within the request.
 #[derive(Clone, Copy, Debug, Default)]
 struct PageSet([u64; WORDS]);
 
@@ -23,10 +23,10 @@ impl PageSet {
     }
 }
 
-/// Step at which a request is.
+/// Step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Waits for an earlier request that overlaps.
+    /// Waits for an earlier overlapping request.
     Held,
     /// Reads from the cache, or writes into it.
     Cached,
@@ -34,9 +34,9 @@ pub(super) enum Phase {
     Claiming,
     /// Waits until its range is written back, up to an epoch.
     Saving(u64),
-    /// Waits until everything is written back, up to an epoch.
+    /// Waits until all pages are written back, up to an epoch.
     Flushing(u64),
-    /// Was passed down.
+    /// Passed down to the device.
     Below,
 }
 
@@ -48,28 +48,28 @@ pub(super) struct Pending {
     pub(super) lba: Lba,
     pub(super) blocks: u32,
     pub(super) data: Option<IoSlice>,
-    /// The bytes that it names; empty for Flush.
+    /// The bytes of its range; empty for Flush.
     pub(super) bytes: Range<u64>,
     pub(super) phase: Phase,
     pub(super) result: Result<(), BlockError>,
-    /// Transfers that are under way for it.
+    /// Number of transfers in flight for it.
     pub(super) ios: u32,
-    /// Waits for something other than its own transfers.
+    /// True if it waits for more than its own transfers.
     pub(super) waits: bool,
-    /// A write that finds no page, or too many dirty ones.
+    /// True for a write that bypasses the cache, because no page is free or too many are dirty.
     pub(super) bypass: bool,
     pub(super) claim: Option<Claim>,
-    /// Failed write-backs before a Flush began.
+    /// Number of failed write-backs before a Flush began.
     pub(super) errors: u64,
-    /// Losses of the device's cache when a Flush was done below.
+    /// Losses of the device's cache when a Flush completed below.
     pub(super) losses: Option<u32>,
-    /// Pages that are not done.
+    /// Number of pages that are not done.
     pub(super) left: u32,
-    /// Pages that are done, or that a transfer is under way for.
+    /// Pages that are done, or have a transfer in flight.
     taken: PageSet,
 }
 
-/// The part of a page that a request names.
+/// The part of a page within a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overlap {
     /// Offset in the page.
@@ -82,7 +82,7 @@ pub(super) struct Overlap {
 impl Pending {
     pub(super) fn new(request: Request, block_bytes: u32) -> Self {
         let block = u64::from(block_bytes);
-        // A flush ignores its range, which may then be anywhere.
+        // A Flush ignores its range, which may be anything.
         let bytes = match request.operation {
             Operation::Flush => 0..0,
             _ => request.lba.0 * block..(request.lba.0 + u64::from(request.blocks)) * block,
@@ -113,13 +113,13 @@ impl Pending {
         pending
     }
 
-    /// Returns true if the order of the two matters.
+    /// Returns true if the two must be executed in order.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
         let overlap = self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end;
         overlap && (self.operation.is_write() || other.operation.is_write())
     }
 
-    /// The pages that it touches.
+    /// Returns the pages of its range.
     pub(super) fn pages(&self) -> Range<u64> {
         let page = PAGE_BYTES as u64;
         self.bytes.start / page..self.bytes.end.div_ceil(page)
@@ -129,23 +129,23 @@ impl Pending {
         usize::try_from(page - self.pages().start).expect("a page of the request")
     }
 
-    /// Returns true if a page is done, or a transfer is under way for it.
+    /// Returns true if a page is done, or has a transfer in flight.
     pub(super) fn is_taken(&self, page: u64) -> bool {
         self.taken.contains(self.index(page))
     }
 
-    /// A transfer is under way for a page.
+    /// Records that a transfer for a page is in flight.
     pub(super) fn take(&mut self, page: u64) {
         self.taken.insert(self.index(page));
     }
 
-    /// A page is done.
+    /// Records that a page is done.
     pub(super) fn page_done(&mut self, page: u64) {
         self.take(page);
         self.left -= 1;
     }
 
-    /// Returns the part of a page that the request names.
+    /// Returns the part of a page within the request.
     pub(super) fn overlap(&self, page: u64) -> Overlap {
         let start = page * PAGE_BYTES as u64;
         let (from, to) = (

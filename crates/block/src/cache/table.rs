@@ -1,7 +1,7 @@
-//! The table of a cache: which page lies in which frame, and which frames differ from the device.
+//! The table of a cache: the page in each frame, and the frames that differ from the device.
 //!
-//! Decisions without I/O. The table is fixed in size and allocates nothing after it was made, but
-//! for the epochs of Flushes under way.
+//! Decisions without I/O. The table has a fixed size and allocates nothing after its creation,
+//! except for the epochs of Flushes in flight.
 
 use base::Time;
 use base::mutation::{self, Mutation};
@@ -11,16 +11,18 @@ use std::ops::Range;
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Frames that a search for one to evict looks at, at most: it runs while other threads wait.
+/// Largest number of frames examined in a search for one to evict, because other threads wait
+/// meanwhile.
 const SWEEP_MAX: usize = 1024;
 
-/// Dirty pages of one plan of write-back, at most: they are collected while other threads wait.
+/// Largest number of dirty pages in one plan of write-back, because other threads wait while they
+/// are collected.
 pub(super) const PLAN_PAGES_MAX: usize = 1024;
 
 /// End of a chain of frames.
 const NONE: u32 = u32::MAX;
 
-/// Number of a frame: a place for a page.
+/// Number of a frame, which holds a page.
 pub(super) type Frame = u32;
 
 /// The result of a look-up.
@@ -28,9 +30,9 @@ pub(super) type Frame = u32;
 pub(super) enum Found {
     /// No frame has the page.
     Missing,
-    /// A channel reads the page from the device at the moment.
+    /// A channel is reading the page from the device.
     Filling,
-    /// The frame that has the page.
+    /// The frame of the page.
     Frame(Frame),
 }
 
@@ -45,20 +47,21 @@ enum FrameState {
 struct TableEntry {
     page: u64,
     state: FrameState,
-    /// Used since the hand of the clock last passed.
+    /// Used since the clock hand last passed.
     referenced: bool,
-    /// Epoch of the first write that no write-back has taken along.
+    /// Epoch of the first write that no write-back includes.
     dirty: Option<u64>,
-    /// Epoch of the first write that the write-back under way takes along.
+    /// Epoch of the first write that the current write-back includes.
     writing: Option<u64>,
-    /// The last write-back failed.
+    /// True if the last write-back failed.
     failed: bool,
     /// Time at which it became dirty.
     since: Time,
-    /// The dirty frames before and after it, in the order in which they became dirty.
+    /// Adjacent frames in the list of dirty frames, which is ordered by the time at which they
+    /// became dirty.
     older: Frame,
     newer: Frame,
-    /// Next frame of the bucket.
+    /// Next frame in the bucket.
     next: Frame,
 }
 
@@ -75,31 +78,31 @@ const FREE: TableEntry = TableEntry {
     next: NONE,
 };
 
-/// Which dirty pages a plan is about.
+/// The dirty pages to collect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Of epochs up to this one.
+    /// Pages of epochs up to this one.
     pub(super) epoch: u64,
-    /// Dirty since then or longer.
+    /// Pages dirty since this time or earlier.
     pub(super) since: Time,
 }
 
 impl Wanted {
-    /// All of them.
+    /// All dirty pages.
     pub(super) const ALL: Self = Self {
         epoch: u64::MAX,
         since: Time::NEVER,
     };
 }
 
-/// A place in the list of dirty frames, from which a collection goes on.
+/// A position in the list of dirty frames, from which a collection continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     frame: Frame,
     since: Time,
 }
 
-/// Name of a claim.
+/// Identifier of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim(u64);
 
@@ -111,23 +114,23 @@ pub(super) struct Table {
     buckets: Vec<Frame>,
     free: Vec<Frame>,
     dirty: DirtyList,
-    /// Frames that are dirty or being written back.
+    /// Number of frames that are dirty or being written back.
     unsaved: u32,
     dirty_max: u32,
     hand: Frame,
-    /// Ranges of pages that requests change below, past the cache.
+    /// Ranges of pages that requests change on the device, bypassing the cache.
     claims: Vec<(Claim, Range<u64>)>,
     next_claim: u64,
     epochs: Epochs,
 }
 
-/// Frames that are dirty, linked in the order in which they became so.
+/// The dirty frames, linked in the order in which they became dirty.
 #[derive(Clone, Copy, Debug)]
 struct DirtyList {
     oldest: Frame,
     newest: Frame,
     count: u32,
-    /// The latest time that was told, so that ages ascend although threads read their clocks apart.
+    /// The latest time seen, so that ages ascend although the threads' clock readings differ.
     latest: Time,
 }
 
@@ -159,7 +162,7 @@ impl Epochs {
 }
 
 impl Table {
-    /// A table of `frames` free frames, of which `dirty_max` may differ from the device.
+    /// Creates a table of `frames` free frames, of which `dirty_max` may differ from the device.
     pub(super) fn new(frames: u32, dirty_max: u32) -> Self {
         let buckets = (frames as usize).next_power_of_two();
         Self {
@@ -188,7 +191,7 @@ impl Table {
         &mut self.entries[frame as usize]
     }
 
-    /// Returns the bucket of a page: neighbours lie in neighbouring ones.
+    /// Returns the bucket of a page: adjacent pages have adjacent buckets.
     fn bucket(&self, page: u64) -> usize {
         let mixed = page ^ (page >> 20).wrapping_mul(0x9E37_79B9);
         usize::try_from(mixed & (self.buckets.len() as u64 - 1)).expect("a bucket's number")
@@ -205,13 +208,13 @@ impl Table {
         }
     }
 
-    /// Notes that a page was used.
+    /// Records that a page was used.
     pub(super) fn touch(&mut self, frame: Frame) {
         self.entry(frame).referenced = true;
     }
 
-    /// Takes a frame for a page that has none, evicting a clean page if need be; it is being
-    /// filled. `None` where there is none to be found.
+    /// Allocates a frame for an uncached page, which is then being filled; evicts a clean page if
+    /// necessary. `None` if no frame is found.
     pub(super) fn allocate(&mut self, page: u64) -> Option<Frame> {
         debug_assert_eq!(self.find(page), Found::Missing);
         let frame = self.free.pop().or_else(|| self.evict())?;
@@ -226,7 +229,7 @@ impl Table {
         Some(frame)
     }
 
-    /// Evicts a clean page that was not used since the hand last passed (CLOCK).
+    /// Evicts a clean page that was not used since the clock hand last passed (CLOCK).
     fn evict(&mut self) -> Option<Frame> {
         let count = u32::try_from(self.entries.len()).expect("frames have numbers");
         for _ in 0..SWEEP_MAX.min(2 * self.entries.len()) {
@@ -265,7 +268,7 @@ impl Table {
         *self.entry(frame) = FREE;
     }
 
-    /// Returns the frame of a page that is being filled, which is valid from now on.
+    /// Marks a page that was being filled as valid. Returns its frame.
     pub(super) fn filled(&mut self, page: u64, referenced: bool) -> Option<Frame> {
         let frame = self.any_frame(page)?;
         let entry = self.entry(frame);
@@ -282,7 +285,7 @@ impl Table {
         (frame != NONE).then_some(frame)
     }
 
-    /// Forgets a page, whatever its state but for a write-back under way.
+    /// Drops a page in any state; a write-back in flight continues.
     pub(super) fn forget(&mut self, page: u64) {
         let Some(frame) = self.any_frame(page) else {
             return;
@@ -295,8 +298,8 @@ impl Table {
         self.free.push(frame);
     }
 
-    /// Forgets the pages of a range that do not differ from the device as far as is known: its content
-    /// is unknown.
+    /// Drops the pages of a range that are not known to differ from the device: the device's
+    /// content is unknown.
     pub(super) fn forget_saved(&mut self, range: &Range<u64>) {
         let cached: Vec<_> = self.cached(range).collect();
         for (page, frame) in cached {
@@ -306,12 +309,13 @@ impl Table {
         }
     }
 
-    /// Returns true if the frame may be written: it is unsaved already, or one more may be.
+    /// Returns true if the frame may be written: it is unsaved already, or another frame may become
+    /// so.
     pub(super) fn may_dirty(&self, frame: Option<Frame>) -> bool {
         self.unsaved < self.dirty_max || frame.is_some_and(|frame| self.is_unsaved(frame))
     }
 
-    /// The content of a frame differs from the device from `now` on.
+    /// Marks the content of a frame as different from the device from `now` on.
     pub(super) fn dirty(&mut self, frame: Frame, now: Time) {
         let epoch = self.epochs.current();
         let since = self.dirty.latest.max(now);
@@ -336,7 +340,7 @@ impl Table {
         *self.epochs.count(epoch) += 1;
     }
 
-    /// Takes a frame off the list of dirty ones; returns its epoch.
+    /// Removes a frame from the list of dirty frames. Returns its epoch.
     fn take_dirty(&mut self, frame: Frame) -> Option<u64> {
         let epoch = self.entry(frame).dirty.take()?;
         let TableEntry { older, newer, .. } = *self.entry(frame);
@@ -352,7 +356,7 @@ impl Table {
         Some(epoch)
     }
 
-    /// The device has the content of a frame by another way.
+    /// Marks a frame as clean: the device got its content by another write.
     pub(super) fn clean(&mut self, frame: Frame) {
         if let Some(epoch) = self.take_dirty(frame) {
             self.epochs.remove(epoch);
@@ -361,8 +365,8 @@ impl Table {
         self.entry(frame).failed = false;
     }
 
-    /// Returns true if the write-back of a page can begin: it is dirty, and neither written back nor
-    /// claimed.
+    /// Returns true if the write-back of a page can begin: it is dirty, and neither being written
+    /// back nor claimed.
     pub(super) fn may_write_back(&self, page: u64) -> bool {
         let Found::Frame(frame) = self.find(page) else {
             return false;
@@ -371,8 +375,8 @@ impl Table {
         entry.dirty.is_some() && entry.writing.is_none() && !self.is_claimed(page)
     }
 
-    /// Begins the write-back of a page, if it is dirty and neither written back nor claimed;
-    /// returns its frame.
+    /// Begins the write-back of a page if it is dirty, and neither being written back nor claimed.
+    /// Returns its frame.
     pub(super) fn begin_write_back(&mut self, page: u64) -> Option<Frame> {
         let Found::Frame(frame) = self.find(page) else {
             return None;
@@ -385,9 +389,9 @@ impl Table {
         Some(frame)
     }
 
-    /// Ends the write-back of a page. One that failed is dirty again, in the epoch of today and
-    /// from `now` on: the Flushes that wait for it report the failure, and the next one writes the
-    /// page again.
+    /// Ends the write-back of a page. If it failed, the page is dirty again, in the current epoch
+    /// and from `now` on: the Flushes that wait for it report the failure, and the next Flush
+    /// writes the page again.
     pub(super) fn end_write_back(&mut self, page: u64, ok: bool, now: Time) {
         let Some(frame) = self.any_frame(page) else {
             return;
@@ -405,17 +409,17 @@ impl Table {
         self.entry(frame).failed = !ok;
     }
 
-    /// Number of pages that are dirty; those that are being written back are not.
+    /// Returns the number of dirty pages, without those being written back.
     pub(super) fn dirty_pages(&self) -> u32 {
         self.dirty.count
     }
 
-    /// Number of pages that differ from the device.
+    /// Returns the number of pages that differ from the device.
     pub(super) fn unsaved_pages(&self) -> u32 {
         self.unsaved
     }
 
-    /// Ends an epoch, and returns it.
+    /// Ends the current epoch, and returns it.
     pub(super) fn end_epoch(&mut self) -> u64 {
         let epoch = self.epochs.current();
         self.epochs.counts.push_back(0);
@@ -426,8 +430,8 @@ impl Table {
         epoch
     }
 
-    /// Returns true if all that was written until the end of an epoch is on the device, or failed
-    /// to get there since.
+    /// Returns true if all writes up to the end of an epoch are on the device, or their write-back
+    /// has failed since.
     pub(super) fn is_saved(&self, epoch: u64) -> bool {
         let counts = (self.epochs.base..=epoch).zip(&self.epochs.counts);
         counts.into_iter().all(|(_, &count)| count == 0)
@@ -444,8 +448,9 @@ impl Table {
         pages.extend(chosen.map(|(page, _)| page));
     }
 
-    /// Collects up to [`PLAN_PAGES_MAX`] dirty pages, the oldest first: from `from` on, or from the
-    /// oldest one if that place is no more. Returns the place to go on from, if there are more.
+    /// Collects up to [`PLAN_PAGES_MAX`] dirty pages, oldest first: from `from` on, or from the
+    /// oldest one if that position no longer exists. Returns the position to continue from, if
+    /// there are more.
     pub(super) fn collect_dirty(
         &self,
         wanted: Wanted,
@@ -475,7 +480,7 @@ impl Table {
         None
     }
 
-    /// Returns the first page of the run of pages that can be written back, of `most` at most, that
+    /// Returns the first page of the run of at most `most` pages that can be written back and that
     /// ends with `page`.
     pub(super) fn run_start(&self, page: u64, most: u64) -> u64 {
         let lowest = (page + 1).saturating_sub(most);
@@ -484,14 +489,14 @@ impl Table {
         before.last().unwrap_or(page)
     }
 
-    /// Returns the time since which the oldest dirty page is dirty.
+    /// Returns the time since which the oldest dirty page has been dirty.
     pub(super) fn dirty_since(&self) -> Option<Time> {
         let oldest = self.entries.get(self.dirty.oldest as usize);
         oldest.map(|entry| entry.since)
     }
 
-    /// The state of what was written to a range until the end of an epoch: `Ok(true)` if all of it
-    /// is on the device, `Err` if some failed to get there.
+    /// Returns the state of the writes to a range until the end of an epoch: `Ok(true)` if all are
+    /// on the device, `Err` if the write-back of some failed.
     pub(super) fn range_saved(&self, epoch: u64, range: &Range<u64>) -> Result<bool, ()> {
         let mut saved = true;
         for (_, frame) in self.cached(range) {
@@ -505,7 +510,7 @@ impl Table {
         Ok(saved)
     }
 
-    /// Pages of a range that have a frame, with it.
+    /// Returns the cached pages of a range with their frames.
     pub(super) fn cached(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, Frame)> {
         let few = range.end - range.start <= self.entries.len() as u64;
         let by_page = if few { range.clone() } else { 0..0 };
@@ -519,14 +524,14 @@ impl Table {
         by_page.chain(by_frame)
     }
 
-    /// Returns true if the frame is written to the device at the moment, or its content differs.
+    /// Returns true if the frame is being written to the device, or its content differs.
     pub(super) fn is_unsaved(&self, frame: Frame) -> bool {
         let entry = &self.entries[frame as usize];
         entry.dirty.is_some() || entry.writing.is_some()
     }
 
-    /// Claims a range: no page of it is filled, written or written back from now on. `None` where a
-    /// claim overlaps.
+    /// Claims a range: none of its pages is filled, written or written back from now on. `None` if
+    /// another claim overlaps.
     pub(super) fn claim(&mut self, range: &Range<u64>) -> Option<Claim> {
         let overlaps =
             |(_, other): &(Claim, Range<u64>)| other.start < range.end && range.start < other.end;
@@ -548,7 +553,7 @@ impl Table {
             && !mutation::active(Mutation::ClaimIgnored)
     }
 
-    /// Returns true if no page of the range is on its way from or to the device.
+    /// Returns true if no page of the range is in transfer from or to the device.
     pub(super) fn is_quiet(&self, range: &Range<u64>) -> bool {
         self.cached(range).all(|(_, frame)| {
             let entry = &self.entries[frame as usize];
@@ -556,7 +561,7 @@ impl Table {
         })
     }
 
-    /// Returns true if nothing at all is on its way.
+    /// Returns true if no page is in transfer.
     pub(super) fn is_idle(&self) -> bool {
         let still =
             |entry: &TableEntry| entry.state != FrameState::Filling && entry.writing.is_none();

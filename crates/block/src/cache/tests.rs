@@ -1,4 +1,4 @@
-//! The cache over devices in memory, slow ones, ones that fail and ones that lose power.
+//! The cache over devices in memory: slow ones, failing ones, and ones that lose power.
 
 mod abandoned;
 mod age;
@@ -59,7 +59,7 @@ fn faulty(below: Arc<dyn Device>, rule: FaultRule) -> Arc<Fault> {
     Arc::new(Fault::new(below, &options).expect("legal rules"))
 }
 
-/// Caches that hold the whole device, a part of it, next to nothing, and no dirty page at all.
+/// Caches that hold the whole device, a part of it, almost nothing, and no dirty page at all.
 fn sizes() -> [CacheOptions; 5] {
     let mut look_up = options(512, 64, 256);
     look_up.read_ahead.context_look_up = true;
@@ -99,7 +99,7 @@ fn caches_of_all_sizes_pass_over_a_slow_device() {
 
 #[test]
 fn it_passes_over_faults_and_delays() {
-    // Late requests overtake each other; those that fail are in `failures`.
+    // Late requests overtake each other; failing ones are in `failures`.
     let rule = |operation, micros| FaultRule {
         operation,
         one_in: 3,
@@ -164,7 +164,7 @@ fn it_passes_over_a_file() {
 
 #[test]
 fn it_passes_over_a_path_with_unawaited_write_back() {
-    // Without a queue, with one that submitters run, and with one that a dispatcher runs as well.
+    // Without a queue, with one that submitters run, and with one that a dispatcher also runs.
     for path in [Path::Sync, Path::Stm, Path::Htm, Path::VfsHtm] {
         let below = PathDevice::start(slow(ram(4096)), path, PathRules::default());
         let below = below.expect("the path starts");
@@ -173,7 +173,7 @@ fn it_passes_over_a_path_with_unawaited_write_back() {
     }
 }
 
-/// Pages that a Flush waits for were gathered until the time of the plug had passed.
+/// Pages that a Flush waits for must not be plugged until the plug's delay has passed.
 #[test]
 fn a_flush_does_not_wait_for_the_plug() {
     for path in [Path::Atm, Path::Htm, Path::VfsHtm] {
@@ -224,7 +224,7 @@ fn what_was_read_or_written_is_read_without_the_device() {
     bench.close();
 }
 
-/// Reads pages one by one; returns the counters afterwards.
+/// Reads pages one by one. Returns the counters afterwards.
 fn read_pages(context_look_up: bool, pages: impl Iterator<Item = u64>) -> CacheSnapshot {
     let mut options = options(4096, 10, 10);
     options.read_ahead.context_look_up = context_look_up;
@@ -246,7 +246,7 @@ fn sequential_streams_are_read_ahead() {
     }
 }
 
-/// `vfs_htm` with the look-up was `htm` with it.
+/// `vfs_htm` with the look-up would be `htm` with it.
 #[test]
 fn a_path_without_context_look_up_has_no_cache_with_one() {
     for path in Path::ALL {
@@ -261,8 +261,8 @@ fn a_path_without_context_look_up_has_no_cache_with_one() {
 
 #[test]
 fn random_reads_are_read_ahead_only_with_context_look_up() {
-    // Pages that lie close together: the one before each was read 13 reads ago, which is further
-    // back than the streams that are told apart.
+    // Pages that are close to each other: the page before each was read 13 reads ago, which is
+    // further back than the streams that are distinguished.
     let pages = || (0..1_024).map(|read| read * 709 % 1_024);
     let counters = read_pages(false, pages());
     assert_eq!((counters.read_ahead, counters.misses), (0, 1_024));
@@ -392,12 +392,12 @@ fn resizing_and_erasing_change_the_cache_as_well() {
     let mut bench = open(&cache);
     bench.write(0, &[1; 32 * 512]).expect("a write");
     bench.write(1_000, &[2; 8 * 512]).expect("a write");
-    // Nothing is under way, and what is dirty stays in the cache.
+    // Nothing is in flight, and dirty pages stay in the cache.
     cache.erase(3 * 512, 10 * 512).expect("within the device");
     cache.resize(1_004).expect("smaller");
     assert_eq!(bench.read(0, 1), Err(BlockError::Aborted), "open it anew");
     bench.close();
-    // Its channel below led to the memory that the device had before.
+    // Its channel below refers to the device's previous memory.
     assert_eq!(cache.snapshot().written_back, 0);
     cache.resize(2_048).expect("larger");
     let mut bench = open(&cache);
@@ -448,7 +448,7 @@ fn options_that_contradict_each_other_are_refused() {
     }
 }
 
-/// It read as zeroes for as long as the page was cached, and as what the device made of it later.
+/// It must not read as zeroes while the page is cached, and as the device's content later.
 #[test]
 fn a_clean_page_that_is_partly_deallocated_is_read_anew() {
     let ram = ram(512);

@@ -1,8 +1,8 @@
 //! Transfers: the I/O of one channel of a cache to the devices below.
 //!
-//! Data goes through memory of the channel's own, so that pages that are neighbours on the device
-//! travel as one request wherever their frames lie, and a page can be written while an earlier
-//! content of it is on its way to the device.
+//! Data goes through memory of the channel, so that adjacent pages of the device are transferred in
+//! one request wherever their frames are, and a page can be written while its earlier content is in
+//! transfer to the device.
 
 use crate::device::{Channel, DeviceError, Dropped, Submit};
 use crate::limits::{CACHE_QUEUE_DEPTH, CACHE_READS, CACHE_WRITES};
@@ -13,15 +13,15 @@ use reactor::{Context, Guard, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Reason of a transfer.
+/// Purpose of a transfer.
 #[derive(Clone, Debug)]
 pub(super) enum Io {
     /// Reads pages.
     Read {
         pages: Range<u64>,
-        /// They have frames, which are filled.
+        /// True if they have frames, which are filled.
         framed: bool,
-        /// The request that asks for them; `None` for read-ahead.
+        /// The request that needs them; `None` for read-ahead.
         key: Option<SlabKey>,
     },
     /// Writes dirty pages back.
@@ -29,7 +29,7 @@ pub(super) enum Io {
     /// Passes a request down.
     Pass {
         key: SlabKey,
-        /// The channel's [losses](Channel::losses) when it was done.
+        /// The channel's [losses](Channel::losses) when it completed.
         losses: Option<u32>,
     },
 }
@@ -38,10 +38,10 @@ pub(super) enum Io {
 #[derive(Debug)]
 pub(super) struct Transfers {
     below: Box<dyn Channel>,
-    /// Channel for write-back, where that is another one.
+    /// Channel for write-back, if it is a separate one.
     write_back: Option<Box<dyn Channel>>,
     ios: Slab<Io>,
-    /// Requests that a channel below had no room for, and whether they are write-back.
+    /// Requests that a channel below had no room for; true for write-back.
     unsent: VecDeque<(bool, Request)>,
     done: VecDeque<(Io, Completion)>,
     reads: SubmitterMemory,
@@ -70,23 +70,23 @@ impl Transfers {
         })
     }
 
-    /// Memory for one read; `None` while all is in use.
+    /// Allocates memory for one read; `None` while all is in use.
     pub(super) fn read_memory(&mut self) -> Option<IoSlice> {
         self.reads.lend(self.piece_bytes)
     }
 
-    /// Memory for one write; `None` while all is in use.
+    /// Allocates memory for one write; `None` while all is in use.
     pub(super) fn write_memory(&mut self) -> Option<IoSlice> {
         self.writes.lend(self.piece_bytes)
     }
 
-    /// Pages of the largest transfer.
+    /// Returns the number of pages of the largest transfer.
     pub(super) fn most_pages(&self) -> u64 {
         (self.piece_bytes / super::table::PAGE_BYTES) as u64
     }
 
-    /// Begins a transfer, which the memory and the channel's depth limit in number; `by_write_back` for
-    /// pages that no request waits for: the device may gather them.
+    /// Starts a transfer; memory and the channel's depth limit their number. `by_write_back` for
+    /// pages that no request waits for, which the device may gather.
     pub(super) fn submit(
         &mut self,
         io: Io,
@@ -111,7 +111,7 @@ impl Transfers {
         }
     }
 
-    /// Sends a request; hands it back where the channel has no room.
+    /// Sends a request; returns it if the channel has no room.
     fn try_send(
         &mut self,
         by_write_back: bool,
@@ -140,12 +140,12 @@ impl Transfers {
         self.done.push_back((io, completion));
     }
 
-    /// The channels below.
+    /// Returns the channels below.
     fn channels(&self) -> impl Iterator<Item = &Box<dyn Channel>> {
         [&self.below].into_iter().chain(&self.write_back)
     }
 
-    /// The channels below, to be driven.
+    /// Returns the channels below, for running them.
     fn channels_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Channel>> {
         [&mut self.below].into_iter().chain(&mut self.write_back)
     }
@@ -157,7 +157,7 @@ impl Transfers {
         }
     }
 
-    /// Lets the channels below work, and takes the transfers that are over.
+    /// Runs the channels below, and collects the completed transfers.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         self.channels_mut().for_each(|channel| channel.tick(cx));
         self.collect();
@@ -169,8 +169,7 @@ impl Transfers {
         }
     }
 
-    /// Has the pages leave that wait in the plug of the device below, whichever channel wrote them
-    /// back.
+    /// Makes the device below send the plugged pages, including those of other channels.
     pub(super) fn unplug(&mut self, cx: &mut Context<'_>) {
         if let Some(channel) = &mut self.write_back {
             channel.unplug(cx);
@@ -178,7 +177,7 @@ impl Transfers {
         }
     }
 
-    /// Sends what was gathered.
+    /// Sends the gathered requests.
     pub(super) fn kick(&mut self, cx: &mut Context<'_>) {
         if !std::mem::take(&mut self.submitted) {
             return;
@@ -187,7 +186,7 @@ impl Transfers {
         self.collect();
     }
 
-    /// Takes a transfer that is over.
+    /// Takes a completed transfer.
     pub(super) fn take_done(&mut self) -> Option<(Io, Completion)> {
         self.done.pop_front()
     }
@@ -196,23 +195,23 @@ impl Transfers {
         !self.done.is_empty()
     }
 
-    /// Losses of the device's cache, as [`Channel::losses`] of the channel that requests are
-    /// passed down by.
+    /// Losses of the device's cache, as [`Channel::losses`] of the channel to which requests are
+    /// passed down.
     pub(super) fn losses(&self) -> Option<u32> {
         self.below.losses()
     }
 
-    /// Returns true if none of the channels below is gone any more, as [`Channel::is_back`].
+    /// Returns true if all channels below are back, as [`Channel::is_back`].
     pub(super) fn is_back(&self) -> bool {
         self.channels().all(|channel| channel.is_back())
     }
 
-    /// Returns true if no transfer is under way.
+    /// Returns true if no transfer is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.ios.is_empty() && self.done.is_empty()
     }
 
-    /// Returns the transfers that are not over.
+    /// Returns the transfers in flight.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &Io> {
         let done = self.done.iter().map(|(io, _)| io);
         self.ios.iter().map(|(_, io)| io).chain(done)
@@ -224,7 +223,7 @@ impl Transfers {
             .for_each(|channel| channel.abandon(guard));
     }
 
-    /// Drops the channels below, which close the blocks that what is under way may still write.
+    /// Drops the channels below, which close the blocks that requests in flight may still write.
     pub(super) fn drop_channels(&mut self) {
         self.below = Box::new(Dropped);
         self.write_back = None;

@@ -1,15 +1,15 @@
 //! Copies between a request's data and a device's memory.
 //!
-//! Data mostly lies in a buffer, which is copied at once. Where it lies in a region as well, of
-//! which other threads may change the bytes meanwhile, the copy goes through a piece of the stack.
+//! Data is usually in a buffer, which is copied at once. If it is in a region too, whose bytes
+//! other threads may change meanwhile, the copy goes through a buffer on the stack.
 
 use reactor::{IoSlice, RegionHandle};
 
-/// Size of that piece.
+/// Size of that buffer in bytes.
 const COPY_BYTES: usize = 4096;
 
-/// Calls `visit` with each piece of `len` bytes: where it starts, and memory for it. Ends early,
-/// with `false`, when `visit` says so.
+/// Calls `visit` with the offset and the buffer of each piece of `len` bytes. Ends early and
+/// returns false if `visit` does.
 fn each_piece(len: usize, mut visit: impl FnMut(usize, &mut [u8]) -> bool) -> bool {
     let mut piece = [0; COPY_BYTES];
     let mut starts = (0..len).step_by(COPY_BYTES);

@@ -8,7 +8,7 @@ use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeroes to fill and compare data with, in pieces.
+/// Zeroes to fill and compare data with, piece by piece.
 static ZEROES: [u8; 4096] = [0; 4096];
 
 /// A null device.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Step in bytes when content is copied to a region of another size.
 const RESIZE_BYTES: usize = 64 * 1024;
 
-/// A channel times one of this number of commands, because reading the clock costs about as much as
+/// A channel times one in this number of commands, because reading the clock costs about as much as
 /// copying a block.
 const TIMED_EVERY: u32 = 64;
 
@@ -57,7 +57,7 @@ impl Ram {
     }
 
     fn memory(&self) -> Memory {
-        // A region is replaced as a whole, so it is sound whatever happened to another thread.
+        // A region is replaced as a whole, so poisoning does no harm.
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -128,7 +128,7 @@ impl Device for Ram {
     }
 }
 
-/// Copies the first `bytes` bytes; zeroes are skipped, so that they take no pages.
+/// Copies the first `bytes` bytes; zeroes are skipped, so they allocate no pages.
 fn copy_content(from: &RegionHandle, to: &RegionHandle, bytes: usize) {
     let mut piece = vec![0; RESIZE_BYTES];
     for at in (0..bytes).step_by(RESIZE_BYTES) {
@@ -155,7 +155,7 @@ struct RamChannel {
     geometry: Geometry,
     region: RegionHandle,
     served: Arc<ServiceTime>,
-    /// Commands until the next one that is timed.
+    /// Number of commands until the next timed one.
     untimed: u32,
 }
 
@@ -176,7 +176,7 @@ impl RamChannel {
     fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
         check_memory(request, self.geometry, CAPABILITIES)?;
         let block = u64::from(self.geometry.block_bytes);
-        // A flush ignores its range, which may then be anywhere.
+        // A Flush ignores its range, which may be anything.
         if request.operation == Operation::Flush {
             return Ok(());
         }

@@ -1,10 +1,11 @@
-//! The sum of the times that a device itself took, for [`Device::device_time`](super::Device::device_time).
+//! The sum of a device's own service times, for
+//! [`Device::device_time`](super::Device::device_time).
 
 use super::DeviceTime;
 use base::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time that a device took, counted by all of its cores.
+/// Service time of a device, summed over all of its cores.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTime {
     requests: AtomicU64,
@@ -12,7 +13,7 @@ pub(super) struct ServiceTime {
 }
 
 impl ServiceTime {
-    /// Notes that the device took `took` for each of `requests` requests.
+    /// Adds a service time of `took` for each of `requests` requests.
     pub(super) fn note(&self, took: Nanos, requests: usize) {
         let requests = requests as u64;
         self.requests.fetch_add(requests, Ordering::Relaxed);
@@ -20,7 +21,7 @@ impl ServiceTime {
             .fetch_add(took.0.saturating_mul(requests), Ordering::Relaxed);
     }
 
-    /// Returns what was noted so far.
+    /// Returns the sum so far.
     pub(super) fn read(&self) -> DeviceTime {
         DeviceTime {
             requests: self.requests.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Devices and channels of layers: what they do alike with the device and the channel below.
+//! Devices and channels of layers: their common handling of the device and the channel below.
 
 use crate::delay_queue::DelayQueue;
 use crate::limits::LAYER_QUEUE_DEPTH;
@@ -10,15 +10,15 @@ use base::{Slab, SlabKey, Time};
 use reactor::{Context, Driver, Guard, OpNamespace};
 use std::fmt;
 
-/// A device over another one, which sees every request and every completion of it.
+/// A device over another one that handles every request and every completion of it.
 pub(super) trait LayerDevice: fmt::Debug + Send + Sync {
     /// The device below.
     fn inner(&self) -> &dyn Device;
 
-    /// The layer's part in a channel.
+    /// The layer's state in a channel.
     type Layer: Layer + 'static;
 
-    /// Makes the layer's part in a channel that is opened.
+    /// Creates the layer's state for a channel that is being opened.
     fn layer(&self, driver: &mut dyn Driver) -> Self::Layer;
 
     /// As [`Device::resize`].
@@ -39,7 +39,7 @@ impl<L: LayerDevice> Device for L {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // A layer sees requests one by one.
+            // A layer handles requests one by one.
             extents_max: 0,
             ..self.inner().capabilities()
         }
@@ -79,40 +79,40 @@ impl<L: LayerDevice> Device for L {
     }
 }
 
-/// The part of a layer in one of its channels: it sees every request and every completion of the
-/// channel below.
+/// The state of a layer in one of its channels: it handles every request and every completion of
+/// the channel below.
 pub(super) trait Layer: fmt::Debug {
-    /// The record of a request that is under way.
+    /// The record of a request in flight.
     type Note: fmt::Debug;
 
-    /// Completions that it holds itself.
+    /// Returns the number of completions that it holds itself.
     fn held(&self) -> usize {
         0
     }
 
-    /// Prepares a request that is about to go down. Returns the record of it, or the error of one that
-    /// does not.
+    /// Prepares a request before it is passed down. Returns its record, or the error of a request
+    /// that is not passed down.
     fn begin(&mut self, request: &mut Request) -> Result<Self::Note, BlockError>;
 
-    /// Makes a request again what it was: the channel below has no room for it.
+    /// Restores a request for which the channel below has no room.
     fn undo(&mut self, note: Self::Note, request: &mut Request);
 
-    /// Takes a completion from below.
+    /// Handles a completion from below.
     fn end(&mut self, note: Self::Note, completion: Completion, now: Time) -> Ended;
 
-    /// Hands out what it held itself, and does no longer.
+    /// Moves the completions that it no longer holds to the given queue.
     fn release(&mut self, _out: &mut DelayQueue) {}
 
-    /// Called before the channel below is closed: nothing is held back any more.
+    /// Called before the channel below is closed: no completion is held any more.
     fn close(&mut self) {}
 }
 
-/// The fate of a completion.
+/// What happens to a completion.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It is handed out.
+    /// It is returned now.
     Now(Completion),
-    /// It is handed out at that time.
+    /// It is returned at that time.
     At(Time, Completion),
     /// The layer holds it itself.
     Held,
@@ -122,16 +122,16 @@ pub(super) enum Ended {
 #[derive(Debug)]
 struct LayerChannel<L: Layer> {
     inner: Box<dyn Channel>,
-    /// Requests that are on their way through the channel below. Tags are the submitter's and need not
-    /// differ, so that channel is given the numbers of slots, which keep the submitter's tags and what
-    /// the layer has to remember.
+    /// Requests in flight through the channel below. The submitter's tags need not be unique, so
+    /// that channel receives slot numbers as tags; each slot keeps the submitter's tag and the
+    /// layer's record.
     in_flight: Slab<(u64, L::Note)>,
     delayed: DelayQueue,
     layer: L,
 }
 
 impl<L: Layer> LayerChannel<L> {
-    /// Takes a completion from below; `None` where it is held back.
+    /// Handles a completion from below; `None` if it is held back.
     fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
         let key = SlabKey::from_tag(completion.tag);
         let (tag, note) = self.in_flight.remove(key)?;
@@ -144,7 +144,7 @@ impl<L: Layer> LayerChannel<L> {
         None
     }
 
-    /// Takes what the channel below has finished.
+    /// Collects the completions of the channel below.
     fn collect(&mut self, now: Time) {
         while let Some(completion) = self.inner.reap() {
             if let Some(completion) = self.finish(completion, now) {

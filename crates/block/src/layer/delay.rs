@@ -1,7 +1,7 @@
 //! Makes a device slower: every completion is held back for a time that depends on the request.
 //!
-//! The request goes down at once and its completion waits, so a delay adds to what the device
-//! itself takes, and requests are delayed side by side, not one after the other.
+//! The request is passed down at once and its completion waits. So a delay adds to the device's own
+//! time, and requests are delayed concurrently, not one after the other.
 
 use super::below::{Ended, Layer, LayerDevice};
 use crate::device::Device;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 pub struct DelayOptions {
     /// Delay of each request that reads (Read, Compare, Verify).
     pub read: Nanos,
-    /// Further delay for each KiB that it names, rounded up.
+    /// Additional delay for each KiB of its range, rounded up.
     pub read_per_kib: Nanos,
-    /// Delay of each request that changes something (Write, Write Zeroes, Deallocate).
+    /// Delay of each request that changes content (Write, Write Zeroes, Deallocate).
     pub write: Nanos,
-    /// Further delay for each KiB that it names, rounded up. Write Zeroes and Deallocate move no
-    /// data and pay the fixed part alone.
+    /// Additional delay for each KiB of its range, rounded up. Not for Write Zeroes and Deallocate,
+    /// which move no data.
     pub write_per_kib: Nanos,
     /// Delay of each Flush.
     pub flush: Nanos,
@@ -73,7 +73,7 @@ impl LayerDevice for Delay {
     }
 }
 
-/// Its part in one core's channel.
+/// The state of the layer in one core's channel.
 #[derive(Debug)]
 pub(super) struct DelayLayer {
     options: DelayOptions,
@@ -94,7 +94,7 @@ impl Layer for DelayLayer {
     fn undo(&mut self, _: Nanos, _: &mut Request) {}
 
     fn end(&mut self, delay: Nanos, completion: Completion, now: Time) -> Ended {
-        // What was refused took no time on the medium.
+        // A refused request took no time on the medium.
         if delay == Nanos::ZERO || completion.result.is_err() || self.closing {
             Ended::Now(completion)
         } else {

@@ -1,9 +1,10 @@
-//! Makes requests fail, hang, tear and lie, as rules say: the same ones for the same seed.
+//! Makes requests fail, hang, tear or return wrong data by rules, with the same faults for the same
+//! seed.
 //!
-//! The rules are asked in order; the first that matches and strikes decides. A rule counts the
-//! requests that match it over all cores, and whether it strikes the n-th of them depends on the
-//! seed, the rule and n alone. So one stream of requests always meets the same faults; where
-//! several cores share the device, it is their order that decides which of them meets one.
+//! The rules are checked in order; the first that matches and strikes decides. A rule counts its
+//! matching requests over all cores, and whether it strikes the n-th of them depends only on the
+//! seed, the rule and n. So one stream of requests always gets the same faults; if several cores
+//! share the device, their order decides which of them gets one.
 
 use super::below::{Ended, Layer, LayerDevice};
 use crate::delay_queue::DelayQueue;
@@ -28,7 +29,7 @@ pub enum FaultOperation {
     Read,
     /// Writes.
     Write,
-    /// Flushes, whatever the range of the rule is.
+    /// Flushes, whatever the rule's range.
     Flush,
     /// Write Zeroes.
     WriteZeroes,
@@ -55,29 +56,29 @@ impl FaultOperation {
     }
 }
 
-/// The effect on a request that is struck.
+/// The effect on a struck request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// The request fails, and never reaches the device.
+    /// The request fails and never reaches the device.
     Error(BlockError),
-    /// The request is done, but its completion is held back for so long.
+    /// The request is executed, but its completion is held back for this time.
     Delay(Nanos),
-    /// The request is done, but its completion is held back until [`Fault::release`], or until the
-    /// channel closes, when it ends as aborted.
+    /// The request is executed, but its completion is held back until [`Fault::release`], or until
+    /// the channel closes, when it ends as aborted.
     Hang,
     /// Only the first blocks of the range are changed, and the request fails with
-    /// [`BlockError::WriteFailure`]. A request that changes nothing just fails, with
+    /// [`BlockError::WriteFailure`]. A request that changes nothing fails with
     /// [`BlockError::ReadFailure`].
     Torn {
-        /// Number of blocks; a shorter range is changed but for its last block.
+        /// Number of blocks changed; of a shorter range, all but the last block.
         blocks: u32,
     },
-    /// One bit of the data that is read differs, and success is reported. Nothing happens to
-    /// requests that hand no data out.
+    /// One bit of the read data is flipped, and success is reported. No effect on requests that
+    /// return no data.
     Corrupt,
 }
 
-/// A rule: the requests that are struck, and the effect.
+/// A rule: the struck requests, and the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// The operations that match.
@@ -88,12 +89,12 @@ pub struct FaultRule {
     pub blocks: Option<u64>,
     /// Number of matching requests that pass before the rule begins.
     pub skip: u64,
-    /// Inverse of the share of matching requests that is struck, at random; 1 strikes each. At
+    /// Inverse of the share of matching requests that are struck, at random; 1 strikes each. At
     /// least 1.
     pub one_in: u64,
-    /// Strikes at most so often; `None`: without end.
+    /// Largest number of strikes; `None`: unlimited.
     pub times: Option<u64>,
-    /// The effect on a request that is struck.
+    /// The effect on a struck request.
     pub effect: FaultEffect,
 }
 
@@ -135,7 +136,7 @@ impl FaultRule {
 pub struct FaultOptions {
     /// The seed of every random choice.
     pub seed: u64,
-    /// The rules, in the order in which they are asked.
+    /// The rules, in the order in which they are checked.
     pub rules: Vec<FaultRule>,
 }
 
@@ -146,29 +147,29 @@ struct Rule {
     struck: AtomicU64,
 }
 
-/// State that the channels of all cores share.
+/// State shared by the channels of all cores.
 #[derive(Debug)]
 struct SharedFaults {
     seed: u64,
     rules: Vec<Rule>,
-    /// Count of releases of hanging completions.
+    /// Number of releases of hanging completions.
     releases: AtomicU64,
-    /// Wakers of the cores that have a channel, one for each channel.
+    /// Wakers of the cores, one for each channel.
     wakers: Mutex<Vec<Arc<dyn Wake>>>,
 }
 
 /// A rule that struck a request.
 #[derive(Clone, Copy, Debug)]
 struct Strike {
-    /// The rule's number.
+    /// Index of the rule.
     rule: usize,
-    /// Requests that had matched the rule before this one.
+    /// Number of requests that had matched the rule before.
     number: u64,
     effect: FaultEffect,
 }
 
 impl SharedFaults {
-    /// The rule that decides what happens to a request, if one does.
+    /// Returns the rule that strikes a request, if any.
     fn strike(&self, request: &Request) -> Option<Strike> {
         for (index, rule) in self.rules.iter().enumerate() {
             if !rule.rule.matches(request) {
@@ -196,7 +197,7 @@ impl SharedFaults {
         None
     }
 
-    /// Takes back what [`strike`](Self::strike) counted: the request did not happen.
+    /// Reverts the counts of [`strike`](Self::strike), because the request was not passed down.
     fn undo(&self, request: &Request, struck: Option<usize>) {
         let asked = struck.map_or(self.rules.len(), |index| index + 1);
         for rule in self.rules[..asked]
@@ -232,10 +233,10 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// `inner`, with the faults of `options`.
+    /// Adds the faults of `options` to `inner`.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for too many rules, or one that strikes one in zero.
+    /// [`DeviceError::Invalid`] for too many rules, or a rule with `one_in` of 0.
     pub fn new(inner: Arc<dyn Device>, options: &FaultOptions) -> Result<Self, DeviceError> {
         if options.rules.len() > FAULT_RULES_MAX {
             let count = options.rules.len();
@@ -265,7 +266,7 @@ impl Fault {
         })
     }
 
-    /// Lets every completion go that hangs now. May be called on any thread.
+    /// Releases all hanging completions. May be called on any thread.
     pub fn release(&self) {
         self.shared.releases.fetch_add(1, Ordering::Release);
         self.shared.wakers().iter().for_each(|waker| waker.wake());
@@ -301,7 +302,7 @@ impl LayerDevice for Fault {
         }
     }
 
-    /// Meets the faults of a request to write zeroes; where that hangs, it waits for the
+    /// Applies the faults of a Write Zeroes request; a hanging one waits for the
     /// [release](Fault::release).
     fn erase(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         let block = u64::from(self.geometry().block_bytes);
@@ -338,32 +339,33 @@ impl LayerDevice for Fault {
     }
 }
 
-/// The layer's record of a request that is under way.
+/// The layer's record of a request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Note {
     strike: Option<Strike>,
-    /// Random choice of the bit that is flipped, if one is.
+    /// Random choice of the bit to flip, if any.
     random: u64,
     operation: Operation,
-    /// Blocks of the request, and length of its data, before it was torn.
+    /// Number of blocks of the request, and length of its data, before it was torn.
     blocks: u32,
     data_len: usize,
 }
 
-/// Its part in one core's channel.
+/// The state of the layer in one core's channel.
 #[derive(Debug)]
 pub(super) struct FaultLayer {
     shared: Arc<SharedFaults>,
     waker: Arc<dyn Wake>,
     block_bytes: u32,
     hanging: VecDeque<Completion>,
-    /// The releases that were seen.
+    /// Number of releases seen.
     releases: u64,
     closing: bool,
 }
 
 impl FaultLayer {
-    /// Shortens a request that is to be torn. Returns the error of one that is not to happen.
+    /// Shortens a request that is to be torn. Returns the error of a request that is not to be
+    /// executed.
     fn prepare(
         &self,
         request: &mut Request,
@@ -391,7 +393,7 @@ impl FaultLayer {
     }
 }
 
-/// The slice with another length.
+/// Returns the slice with another length.
 fn with_len(slice: IoSlice, len: usize) -> IoSlice {
     let offset = slice.offset();
     IoSlice::new(slice.into_memory(), offset, len)

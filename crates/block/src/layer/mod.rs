@@ -1,8 +1,8 @@
 //! Layers: each wraps any device and is one itself.
 //!
-//! None of them is transparent to a transport that would use the device's memory directly
-//! ([`Channel::direct`](crate::Channel::direct) answers `None`), so that every request comes
-//! through. They are tools for tests and for emulation, and cost what they cost.
+//! They are tools for tests and emulation. A layer does not expose the device's memory
+//! ([`Channel::direct`](crate::Channel::direct) returns `None`), so that every request passes
+//! through it.
 
 mod below;
 pub mod delay;

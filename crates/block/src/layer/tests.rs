@@ -1,4 +1,4 @@
-//! What each layer does to what passes it.
+//! The effect of each layer on requests and completions.
 
 mod stats;
 
@@ -35,7 +35,7 @@ fn faulty(seed: u64, rules: &[FaultRule]) -> Fault {
     Fault::new(ram(), &options).expect("legal rules")
 }
 
-/// Which of `count` reads of the first block fail.
+/// Returns which of `count` reads of the first block fail.
 fn failures(seed: u64, rule: FaultRule, count: usize) -> Vec<bool> {
     let device = faulty(seed, &[rule]);
     let mut bench = open(&device);
@@ -268,7 +268,7 @@ fn verify_keeps_what_it_knows_when_the_device_grows() {
     assert_eq!(bench.read(4095, 1), Err(BlockError::Corrupt));
 }
 
-/// A range that begins and ends within a block has a part of one block more.
+/// A range that begins and ends within a block covers parts of one more block.
 #[test]
 fn a_fault_strikes_an_erase_of_a_part_of_its_block() {
     let rule = FaultRule {

@@ -1,15 +1,14 @@
-//! Remembers a checksum of every block that was written through it, on any core, and answers
-//! [`BlockError::Corrupt`] where something else is read back.
+//! Keeps a checksum of every block written through it, on any core, and returns
+//! [`BlockError::Corrupt`] if other content is read back.
 //!
-//! A block that was never written through the layer, or of which the last write failed, is unknown
-//! and is not checked. While a write to a block is in flight, a read may rightly see the old
-//! content or the new one, and of two writes in flight either may be the one that stays; so a block
-//! is not checked while it is written, and unknown after writes that overlapped in time. The sums
-//! are 31 bits wide: one corruption in 2³¹ goes unnoticed. Compare and Verify are left to the
-//! device.
+//! A block that was never written through the layer, or whose last write failed, is unknown and not
+//! checked. While a write to a block is in flight, a read may return the old or the new content,
+//! and of two writes in flight either may be the last to take effect; so a block is not checked
+//! while it is written, and is unknown after overlapping writes. The checksums have 31 bits: one
+//! corruption in 2³¹ is not detected. Compare and Verify are left to the device.
 //!
-//! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
-//! request names, also for those without data.
+//! It takes 4.5 bytes of memory per block, and time in proportion to the blocks of a request, also
+//! for requests without data.
 
 use super::below::{Ended, Layer, LayerDevice};
 use crate::device::{Capabilities, Device, DeviceError, Geometry, check};
@@ -25,17 +24,17 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of neighbouring blocks that share a counter of changes.
+/// Number of adjacent blocks that share a counter of changes.
 const STRIPE_BLOCKS: usize = 8;
 
-/// The states of a block's cell. Any other value is the block's checksum.
+/// States of a block's cell. Any other value is the block's checksum.
 const UNKNOWN: u32 = 0;
 /// One write is in flight.
 const WRITING: u32 = 1 << 31;
-/// The number of writes in flight that overlap, in the lower bits.
+/// Several overlapping writes are in flight; the lower bits are their number.
 const CONTESTED: u32 = WRITING | 1 << 30;
 
-/// The checksum of a block's bytes, in a form that is none of the states above.
+/// Returns the checksum of a block's bytes, mapped to a value that is none of the states above.
 fn checksum(bytes: &[u8]) -> u32 {
     (crc32c::crc32c(bytes) & !WRITING).max(1)
 }
@@ -43,7 +42,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 /// The checksums of all blocks.
 struct Table {
     cells: Vec<AtomicU32>,
-    /// Counts the beginnings and ends of writes in each stripe.
+    /// Number of begun and ended writes of each stripe.
     changes: Vec<AtomicU32>,
     /// Checksum of a block of zeroes.
     zero: u32,
@@ -69,7 +68,7 @@ impl Table {
         })
     }
 
-    /// Takes over the sums of the blocks that both tables have.
+    /// Copies the checksums of the blocks that both tables have.
     fn copy_from(&self, other: &Self) {
         for (cell, other) in self.cells.iter().zip(&other.cells) {
             let sum = other.load(Ordering::Relaxed);
@@ -80,7 +79,7 @@ impl Table {
         }
     }
 
-    /// A write to the blocks begins.
+    /// Marks the beginning of a write to the blocks.
     fn begin(&self, range: Range<usize>) {
         for block in range {
             self.count_change(block);
@@ -90,12 +89,12 @@ impl Table {
                 contested => contested + 1,
             });
         }
-        // A thread that reads of the device what is written from here on sees that it is: a device may
-        // copy memory in no order.
+        // A thread that reads data written from here on also sees this mark: a device may copy
+        // memory in any order.
         fence(Ordering::Release);
     }
 
-    /// Notes that a write to one block has ended; `sum` is of its content now, if that is known.
+    /// Marks the end of a write to one block; `sum` is the checksum of its content, if known.
     fn end(&self, block: usize, sum: Option<u32>) {
         self.count_change(block);
         self.update(block, |cell| match cell {
@@ -120,7 +119,7 @@ impl Table {
         self.changes[block / STRIPE_BLOCKS].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A number that changes whenever a write to one of these blocks begins or ends.
+    /// Returns a number that changes whenever a write to one of these blocks begins or ends.
     fn changes(&self, range: &Range<usize>) -> u64 {
         let stripes = range.start / STRIPE_BLOCKS..range.end.div_ceil(STRIPE_BLOCKS);
         let counts = self.changes[stripes].iter();
@@ -131,7 +130,8 @@ impl Table {
 
     /// Returns true if a block that was read with this checksum differs from the last write.
     fn differs(&self, block: usize, sum: u32) -> bool {
-        // Orders the read of the device before the look, as `begin` orders its mark before the write.
+        // Orders the read of the device before the read of the cell, as `begin` orders its mark
+        // before the write.
         fence(Ordering::Acquire);
         let cell = self.cells[block].load(Ordering::Acquire);
         cell != UNKNOWN && cell & WRITING == 0 && cell != sum
@@ -154,7 +154,7 @@ pub struct Verify {
 }
 
 impl Verify {
-    /// `inner`, checked; nothing is known of its blocks yet.
+    /// Adds checks to `inner`; its blocks are unknown at first.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for a device of more than [`VERIFY_BLOCKS_MAX`] blocks.
@@ -167,7 +167,7 @@ impl Verify {
     }
 
     fn table(&self) -> Arc<Table> {
-        // The table is replaced as a whole, so it is sound whatever happened to another thread.
+        // The table is replaced as a whole, so poisoning does no harm.
         Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -181,7 +181,7 @@ impl LayerDevice for Verify {
 
     fn layer(&self, _: &mut dyn Driver) -> VerifyLayer {
         let table = self.table();
-        // The size may have changed behind the device; what has no cell is not checked.
+        // The size may have changed below; a block without a cell is not checked.
         let blocks = self.geometry().blocks.min(table.cells.len() as u64);
         VerifyLayer {
             geometry: Geometry {
@@ -222,12 +222,12 @@ impl LayerDevice for Verify {
     }
 }
 
-/// The layer's record of a request that is under way.
+/// The layer's record of a request in flight.
 #[derive(Clone, Debug)]
 pub(super) enum Note {
-    /// Its data is checked where the blocks did not change meanwhile.
+    /// Its data is checked if the blocks did not change meanwhile.
     Read { range: Range<usize>, changes: u64 },
-    /// Its data is what the blocks contain afterwards.
+    /// Its data is the content of the blocks afterwards.
     Write { range: Range<usize> },
     /// The blocks are zero afterwards.
     Zero { range: Range<usize> },
@@ -235,7 +235,7 @@ pub(super) enum Note {
     Other,
 }
 
-/// Its part in one core's channel.
+/// The state of the layer in one core's channel.
 #[derive(Debug)]
 pub(super) struct VerifyLayer {
     geometry: Geometry,
@@ -244,7 +244,7 @@ pub(super) struct VerifyLayer {
 }
 
 impl VerifyLayer {
-    /// Notes what has to be remembered of a request, and that its write begins.
+    /// Creates the record of a request, and marks the beginning of its write.
     fn note(&self, request: &Request) -> Note {
         if request.operation == Operation::Flush
             || check(request, self.geometry, self.capabilities).is_err()
@@ -267,7 +267,7 @@ impl VerifyLayer {
         }
     }
 
-    /// Learns from a completion, or checks it.
+    /// Stores the checksums of a completed write, or checks a completed read.
     fn finish(&self, note: Note, completion: &mut Completion) {
         let block_bytes = self.geometry.block_bytes as usize;
         let (ok, data) = (completion.result.is_ok(), completion.data.as_ref());
@@ -306,7 +306,7 @@ fn block_checksum(data: &IoSlice, at: usize, len: usize) -> u32 {
     if let Some(bytes) = data.bytes() {
         return checksum(&bytes[at..at + len]);
     }
-    // The largest block there is.
+    // Size of the largest block.
     let mut block = [0; 4096];
     let block = &mut block[..len];
     data.copy_out(at, block);
@@ -321,7 +321,7 @@ impl Layer for VerifyLayer {
     }
 
     fn undo(&mut self, note: Note, _: &mut Request) {
-        // Nothing was written; but what was known is overwritten by the mark.
+        // Nothing was written, but the mark has replaced the checksums.
         if let Note::Write { range } | Note::Zero { range } = note {
             range.for_each(|block| self.table.end(block, None));
         }
@@ -403,7 +403,7 @@ mod loom_tests {
 
     const OLD: u32 = 5;
 
-    /// A table of one block that holds `OLD`, and the block on a device that copies memory in no
+    /// A table of one block that holds `OLD`, and the block on a device that copies memory in any
     /// order.
     fn written() -> (Arc<Table>, Arc<AtomicU32>) {
         let geometry = Geometry {
@@ -422,7 +422,7 @@ mod loom_tests {
         table.end(0, Some(new));
     }
 
-    /// Returns true if the layer calls what it reads corrupt.
+    /// Returns true if the layer reports the data that it reads as corrupt.
     fn is_corrupt(table: &Table, device: &AtomicU32) -> bool {
         let changes = table.changes(&(0..1));
         let sum = device.load(Ordering::Relaxed);
@@ -431,7 +431,7 @@ mod loom_tests {
 
     fn check(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        // More switches out of turn take minutes.
+        // More preemptions take minutes.
         builder.preemption_bound = Some(3);
         builder.check(model);
     }

@@ -1,4 +1,4 @@
-//! Commands of a runner: a request alone, or several as one over extents.
+//! Commands of a runner: a single request, or several as one command over extents.
 
 use super::queue::Entry;
 use crate::extents::{Extent, Extents};
@@ -9,7 +9,7 @@ use switch::path::Merge;
 
 #[derive(Debug)]
 pub(super) enum Single {
-    /// A request of this thread that takes no queue; with its tag.
+    /// A request of this thread that bypasses the queues, with its tag.
     Own(u64),
     /// A request of the queue with this index.
     Queued(usize, Entry),
@@ -27,7 +27,7 @@ pub(super) enum Command {
     Merged(Extents),
 }
 
-/// Ranks operations, so that those which can be merged lie side by side.
+/// Returns a sort key for operations, so that requests that can be merged are adjacent.
 pub(super) fn kind_of(operation: Operation) -> u8 {
     match operation {
         Operation::Read => 0,

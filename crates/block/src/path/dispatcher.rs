@@ -1,4 +1,4 @@
-//! The dispatcher: the thread that runs the queues of a device where no submitter does.
+//! The dispatcher: the thread that runs the queues of a device when no submitter does.
 
 use super::queue::{Bell, SharedQueue};
 use super::runner::Runner;
@@ -37,7 +37,7 @@ impl Dispatcher {
 }
 
 impl Drop for Dispatcher {
-    /// A dispatcher with a broken ring, or that panics, leaves its part to submitters.
+    /// A dispatcher whose ring fails, or that panics, leaves its role to submitters.
     fn drop(&mut self) {
         self.bell.stop_serving();
     }
@@ -71,7 +71,7 @@ impl Service for Dispatcher {
             self.bell.serve_again();
         }
         if self.bell.has_ended() && !self.closing {
-            // Every submitter has closed its channel: nothing waits any more.
+            // Every submitter has closed its channel, so nothing waits any more.
             self.closing = true;
             self.runner.close(cx);
         }

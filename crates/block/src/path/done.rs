@@ -1,14 +1,13 @@
-//! The end of a request of a path.
+//! The completion of a request of a path.
 
 use crate::request::BlockError;
 
-/// End of a request.
+/// Completion of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
-    /// The submitter's name for the request.
+    /// Slot of the request at its submitter.
     pub(super) slot: u32,
     pub(super) result: Result<(), BlockError>,
-    /// [Losses](crate::Channel::losses) of the device's cache that were known when it was done, for
-    /// a Flush.
+    /// For a Flush: [losses](crate::Channel::losses) of the device's cache known when it completed.
     pub(super) losses: Option<u32>,
 }

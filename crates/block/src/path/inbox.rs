@@ -1,5 +1,5 @@
-//! The inbox of a submitter: completions of its requests, from any runner, and the role of a runner
-//! that is handed to it.
+//! The inbox of a submitter: completions of its requests from any runner, and queues handed to it
+//! to run.
 
 use super::done::Done;
 use base::BoundedQueue;
@@ -13,14 +13,15 @@ use std::sync::{Arc, OnceLock};
 /// One submitter's inbox.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    /// Never full: it holds as many as the submitter may have outstanding.
+    /// Never full: it holds the submitter's largest number of outstanding requests.
     done: BoundedQueue<Done>,
-    /// The queues that this submitter shall run, one bit for each.
+    /// Queues that this submitter must run, one bit for each.
     handed: AtomicU32,
     pub(super) sleeper: Sleeper,
-    /// The memory of its requests' data.
+    /// Memory for the data of its requests.
     pub(super) region: Region,
-    /// The guard of a submitter that was dropped. The inbox is, once no thread has one of its requests.
+    /// The guard of a dropped submitter. It is dropped with the inbox, once no thread has one of
+    /// the submitter's requests.
     pub(super) guard: OnceLock<Guard>,
 }
 
@@ -35,37 +36,37 @@ impl Inbox {
         }
     }
 
-    /// A request is over. Wakes the submitter where that is needed.
+    /// Queues a completion. Wakes the submitter if necessary.
     pub(super) fn finish(&self, done: Done) {
         let put = self.done.push(done);
         assert!(put.is_ok(), "a submitter has at most a depth of requests");
         self.sleeper.ring();
     }
 
-    /// The submitter shall run a queue.
+    /// Hands a queue to the submitter to run.
     pub(super) fn hand(&self, queue: usize) {
         self.handed.fetch_or(1 << queue, Ordering::Release);
         self.sleeper.ring();
     }
 
-    /// Returns true, once, if the submitter shall run the queue.
+    /// Returns true, once, if the submitter must run the queue.
     pub(super) fn take_handed(&self, queue: usize) -> bool {
         let bit = 1 << queue;
         self.handed.load(Ordering::Relaxed) & bit != 0
             && self.handed.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
-    /// Requests that are over and were not taken.
+    /// Returns the number of completions that were not taken.
     pub(super) fn len(&self) -> usize {
         self.done.len()
     }
 
-    /// Takes the next request that is over.
+    /// Takes the next completion.
     pub(super) fn take(&self) -> Option<Done> {
         self.done.take()
     }
 
-    /// The submitter wants to sleep; returns whether it may.
+    /// Called before the submitter sleeps. Returns true if it may sleep.
     pub(super) fn may_sleep(&self) -> bool {
         self.sleeper
             .may_sleep(|| self.done.is_empty() && self.handed.load(Ordering::Relaxed) == 0)

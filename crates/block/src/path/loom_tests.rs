@@ -1,6 +1,6 @@
-//! The election, its hand-over, its take-over and the wake-up of those who lost it, in the orders
-//! that loom's model of memory allows with [`SWITCHES`] switches out of turn. Not modelled: the
-//! dispatcher's bell. Run by `scripts/test --all`.
+//! The election, hand-over, take-over and wake-up of the losers, in the orders that loom's memory
+//! model allows with [`SWITCHES`] preemptions. Not modelled: the dispatcher's bell. Run by
+//! `scripts/test --all`.
 
 use super::done::Done;
 use super::inbox::Inbox;
@@ -14,7 +14,7 @@ use reactor::{Region, Wake};
 use std::sync::Arc;
 use switch::path::{PathRules, Properties, QueueKind, Runner};
 
-/// The sleep of a thread, which loom watches: one that nobody wakes is found.
+/// The sleep of a thread under loom, which reports a thread that is never woken.
 pub(crate) struct Sleep(Notify);
 
 impl Sleep {
@@ -46,7 +46,7 @@ const READ: Properties = Properties {
 
 const NOW: Time = Time(1);
 
-/// Switches between threads out of turn in one order; more take minutes.
+/// Preemptions in one order; more take minutes.
 const SWITCHES: usize = 3;
 
 fn queue() -> Arc<SharedQueue> {
@@ -83,7 +83,7 @@ impl Submitter {
         }
     }
 
-    /// Sleeps until one of its requests is over.
+    /// Sleeps until one of its requests is complete.
     fn wait_for_one(&self) -> u32 {
         loop {
             self.inbox.sleeper.awake();
@@ -96,7 +96,8 @@ impl Submitter {
         }
     }
 
-    /// Sleeps until its request is over, or it is to run the queue; runs it then, to its end.
+    /// Sleeps until its request is complete, or it must run the queue, which it then does to the
+    /// end.
     fn wait(&self, queue: &SharedQueue, leaves: bool) -> Done {
         loop {
             self.inbox.sleeper.awake();
@@ -115,7 +116,8 @@ impl Submitter {
     }
 }
 
-/// Runs a queue until it is empty; one that leaves ends after its first batch, whatever waits.
+/// Runs a queue until it is empty; with `leaves` it ends after its first batch, even if requests
+/// wait.
 fn run(queue: &SharedQueue, term: super::queue::Term, leaves: bool) {
     let mut first = true;
     let mut batch = Vec::new();
@@ -171,7 +173,7 @@ fn loom_a_runner_that_leaves_hands_the_queue_to_one_that_waits() {
     check(true);
 }
 
-/// The one that is deposed may have taken a batch, or none yet; each request is over once.
+/// The deposed runner may have taken a batch or none; each request completes once.
 #[test]
 fn loom_a_runner_that_is_deposed_takes_no_batch_and_its_requests_are_over() {
     builder().check(|| {
@@ -191,8 +193,8 @@ fn loom_a_runner_that_is_deposed_takes_no_batch_and_its_requests_are_over() {
     });
 }
 
-/// Two runners finish requests of a submitter, and then one more, in a place that was used before: it
-/// gets each of them, once and whole, however it falls asleep meanwhile.
+/// Two runners complete requests of a submitter, then one more in a reused slot: the submitter
+/// receives each of them once and whole, whenever it falls asleep.
 #[test]
 fn loom_a_submitter_gets_each_of_its_requests_once() {
     builder().check(|| {

@@ -47,7 +47,7 @@ pub struct PathDevice {
     bytes: u32,
 }
 
-/// State that all threads of a path share.
+/// State shared by all threads of a path.
 #[derive(Debug)]
 struct Inner {
     below: Arc<dyn Device>,
@@ -60,11 +60,12 @@ struct Inner {
 }
 
 impl PathDevice {
-    /// `below` behind `path`, with a dispatcher thread where the path needs one.
+    /// Creates the device `below` with `path`, and starts a dispatcher thread if the path needs
+    /// one.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for rules outside of their ranges, or when the thread cannot be
-    /// started; what the device answers when the dispatcher opens it.
+    /// [`DeviceError::Invalid`] for rules out of range, or if the thread cannot be started; the
+    /// error of the device if the dispatcher cannot open it.
     pub fn start(
         below: Arc<dyn Device>,
         path: Path,
@@ -81,7 +82,7 @@ impl PathDevice {
             let dispatcher = parts.open(&mut driver)?;
             Ok((Core::new(driver, dispatcher, PollPolicy::Never), ()))
         };
-        // A dispatcher with a broken ring leaves its part to submitters when it is dropped.
+        // A dispatcher whose ring fails leaves its role to submitters when it is dropped.
         let ended = drop;
         let refused = |error| DeviceError::Invalid(format!("cannot start a dispatcher: {error}"));
         let started = start_core(format!("path/{path}"), open, ended, refused)?;
@@ -89,11 +90,11 @@ impl PathDevice {
         Ok(device)
     }
 
-    /// `below` behind `path`; the caller runs its dispatcher, if it
+    /// Creates the device `below` with `path`; the caller runs its dispatcher, if it
     /// [needs](Self::needs_dispatcher) one.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for rules outside of their ranges.
+    /// [`DeviceError::Invalid`] for rules out of range.
     pub fn unattended(
         below: Arc<dyn Device>,
         path: Path,
@@ -129,7 +130,7 @@ impl PathDevice {
         })
     }
 
-    /// Returns true if a dispatcher has a part in this path.
+    /// Returns true if this path uses a dispatcher.
     #[must_use]
     pub fn needs_dispatcher(&self) -> bool {
         let kinds = self.inner.path.queues().iter();
@@ -139,23 +140,23 @@ impl PathDevice {
     /// Opens the device for its dispatcher, on the calling core.
     ///
     /// # Errors
-    /// What the device below answers.
+    /// The error of the device below.
     pub fn dispatcher(&self, driver: &mut dyn Driver) -> Result<Dispatcher, DeviceError> {
         self.inner.parts().open(driver)
     }
 
-    /// The same device; no thread and no commit waits for what is written through it, as with the
-    /// write-back of a cache.
+    /// The same device for writes that no thread and no commit waits for, such as the write-back of
+    /// a cache.
     #[must_use]
     pub fn unawaited(mut self) -> Self {
         self.awaited = false;
         self
     }
 
-    /// The same device for threads that drive their channels only while requests of their own are
-    /// outstanding, as blocking calls do. Such a thread takes no batch when its last request is
-    /// done, and that completion is [reaped](Channel::reap) only when it has nothing under way for
-    /// other threads.
+    /// The same device for threads that run their channels only while they have outstanding
+    /// requests, as blocking calls do. Such a thread takes no batch after its last request
+    /// completes, and that completion is [reaped](Channel::reap) only when it has nothing in flight
+    /// for other threads.
     #[must_use]
     pub fn in_calls(mut self) -> Self {
         self.only_in_calls = true;
@@ -163,7 +164,7 @@ impl PathDevice {
     }
 
     /// The same device; channels opened from it hold `depth` requests (1 to
-    /// [`SUBMITTER_DEPTH_MAX`]) of at most `bytes` bytes (a block, to what the device takes).
+    /// [`SUBMITTER_DEPTH_MAX`]) of at most `bytes` bytes (one block up to the device's limit).
     #[must_use]
     pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
         let block = self.inner.below.geometry().block_bytes;
@@ -234,7 +235,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.bell.end();
         if let Some(thread) = self.thread().take() {
-            // It cannot panic on anything that the device does; if it did, it has said so.
+            // It does not panic on any result of the device; if it did, the panic was reported.
             let _ = thread.join();
         }
     }
@@ -283,7 +284,7 @@ impl Device for PathDevice {
         self.inner.below.device_time()
     }
 
-    /// As of the device below. The dispatcher opens its channel anew before it sends anything.
+    /// As of the device below. The dispatcher reopens its channel before it sends anything.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.inner.below.resize(blocks)?;
         self.inner.bell.note_resize();
@@ -295,7 +296,7 @@ impl Device for PathDevice {
     }
 }
 
-/// The driver of a dispatcher: it takes requests with their memory.
+/// Returns the options of a dispatcher's driver: requests bring their own memory.
 fn dispatcher_options() -> Options {
     Options {
         sockets: DISPATCHER_SOCKETS,

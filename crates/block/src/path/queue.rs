@@ -1,9 +1,9 @@
-//! A queue that submitters share: requests, the gate that says when they leave, and the election of
-//! its runner.
+//! A queue shared by submitters: requests, the gate that decides when to send them, and the
+//! election of its runner.
 //!
-//! One lock protects all three, so an arrival either finds a runner that will look again, or
-//! becomes the runner. It is held for a few words of work: never while a command is built, sent or
-//! waited for.
+//! One lock protects all three, so an arriving request either finds a runner that will check again,
+//! or makes its submitter the runner. The lock is held for a few words of work, never while a
+//! command is built, sent or awaited.
 
 use super::done::Done;
 use super::inbox::Inbox;
@@ -25,31 +25,31 @@ use std::sync::{Arc, PoisonError};
 use std::sync::{Mutex, MutexGuard};
 use switch::path::{Gate, PathRules, Properties, QueueKind, QueueStep, Runner};
 
-/// The longest time for which a runner sleeps on a device without progress while requests wait for
-/// it, in hand-over times: longer than devices that work take, for a batch that another runner sends
-/// beside its own shares the device with that.
+/// Longest time, in hand-over times, for which a runner sleeps on a device without progress while
+/// requests wait for it. Longer than the service time of working devices, because a batch that
+/// another runner sends in addition to its own shares the device with it.
 const SLEEP_HANDOVERS: u64 = 64;
 
-/// The bit of a time that says that a runner sleeps.
+/// Bit of a time that marks the runner as sleeping.
 const SLEEPS: u64 = 1;
 
-/// A request in a queue, or under way for another thread.
+/// A request in a queue, or in flight for another thread.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) inbox: Arc<Inbox>,
-    /// The submitter's name for it.
+    /// Slot of the request at its submitter.
     pub(super) slot: u32,
     pub(super) properties: Properties,
     pub(super) operation: Operation,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
     /// Offset of its data in the submitter's memory, and its length, in bytes; `None` for requests
-    /// without.
+    /// without data.
     pub(super) data: Option<(usize, usize)>,
 }
 
 impl Entry {
-    /// Tells its submitter that it is over.
+    /// Completes the request at its submitter.
     pub(super) fn finish(&self, result: Result<(), BlockError>, losses: Option<u32>) {
         self.inbox.finish(Done {
             slot: self.slot,
@@ -62,28 +62,28 @@ impl Entry {
 /// Wakes the dispatcher.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
-    /// The dispatcher.
+    /// Sleep state of the dispatcher.
     pub(super) sleeper: Sleeper,
     ended: AtomicBool,
-    /// The dispatcher ended, or its channel to the device is gone and not back.
+    /// True if the dispatcher ended, or its channel to the device is gone and not back.
     unserved: AtomicBool,
-    /// Resizes of the device.
+    /// Number of resizes of the device.
     resizes: AtomicU32,
 }
 
 impl Bell {
-    /// Tells the dispatcher to end.
+    /// Makes the dispatcher end.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.sleeper.wake();
     }
 
-    /// The dispatcher runs no queue any more: submitters have its part.
+    /// Ends the dispatcher's role: submitters run its queues.
     pub(super) fn stop_serving(&self) {
         self.unserved.store(true, Ordering::Release);
     }
 
-    /// The dispatcher has its part again, and looks at every queue after that.
+    /// Restores the dispatcher's role; it checks every queue after that.
     pub(super) fn serve_again(&self) {
         self.unserved.store(false, Ordering::Release);
     }
@@ -92,8 +92,8 @@ impl Bell {
         self.unserved.load(Ordering::Acquire)
     }
 
-    /// The device was resized: channels that were opened before may lead to memory that is the
-    /// device's no more.
+    /// Records a resize of the device: channels opened before may refer to memory that no longer
+    /// belongs to the device.
     pub(super) fn note_resize(&self) {
         self.resizes.fetch_add(1, Ordering::Release);
     }
@@ -107,11 +107,11 @@ impl Bell {
     }
 }
 
-/// The right to run a queue: ends when the queue was taken over.
+/// The right to run a queue, which ends when the queue is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Term(u64);
 
-/// The result of a runner's look at its queue.
+/// Result of a runner's check of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// A batch was taken.
@@ -120,17 +120,17 @@ pub(super) enum Look {
     Over,
 }
 
-/// A queue of a device.
+/// A queue of a device, shared by its submitters.
 #[derive(Debug)]
 pub(super) struct SharedQueue {
     pub(super) kind: QueueKind,
     index: usize,
     rules: PathRules,
     state: Mutex<State>,
-    /// The number of the term; changed under the lock.
+    /// Number of the current term; changed under the lock.
     term: AtomicU64,
-    /// The time at which its runner last ran, in nanoseconds, with the lowest bit clear. Of one that
-    /// sleeps: the time of its last progress, with that bit set.
+    /// Time at which the runner last ran, in nanoseconds, with the lowest bit clear. For a sleeping
+    /// runner: the time of its last progress, with that bit set.
     ran_at: AtomicU64,
     bell: Arc<Bell>,
     stats: Arc<PathStats>,
@@ -166,11 +166,11 @@ impl SharedQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two changes that belong together.
+        // Related changes happen without a panic in between, so poisoning does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a request in. Returns a term for the submitter if it has to run the queue.
+    /// Adds a request. Returns a term if the submitter must run the queue.
     pub(super) fn put(&self, entry: Entry, now: Time) -> Option<Term> {
         let mut state = self.lock();
         let next = state.gate.arrive(now, entry.properties);
@@ -178,8 +178,8 @@ impl SharedQueue {
         self.run(state, next, now)
     }
 
-    /// Does what is next: returns a term if the calling submitter has to run the queue, and tells
-    /// the dispatcher if that has to, now or later.
+    /// Executes the next step: returns a term if the calling submitter must run the queue, and
+    /// notifies the dispatcher if it must, now or later.
     fn run(&self, mut state: MutexGuard<'_, State>, next: QueueStep, now: Time) -> Option<Term> {
         match next {
             QueueStep::Run(runner) if self.is_for_submitters(runner) => {
@@ -194,14 +194,14 @@ impl SharedQueue {
         }
     }
 
-    /// Has what is plugged leave. Returns a term for the submitter if it has to run the queue.
+    /// Makes plugged requests leave. Returns a term if the submitter must run the queue.
     pub(super) fn unplug(&self, now: Time) -> Option<Term> {
         let mut state = self.lock();
         let next = state.gate.unplug(now);
         self.run(state, next, now)
     }
 
-    /// Returns true if a submitter has the part of this runner.
+    /// Returns true if submitters have the role of this runner.
     fn is_for_submitters(&self, runner: Runner) -> bool {
         runner == Runner::Submitter || self.bell.is_unserved()
     }
@@ -226,10 +226,11 @@ impl SharedQueue {
         self.ran_at.store(now.0 & !SLEEPS, Ordering::Relaxed);
     }
 
-    /// The runner of this term runs: it is not to be deposed. Returns false if it was.
+    /// Records that the runner of this term runs, so it is not deposed. Returns false if it was
+    /// deposed.
     ///
-    /// One that is deposed between the two steps brings its successor's time forward once, which
-    /// delays the next hand-over by one hand-over time at most.
+    /// If it is deposed between the two steps, it updates its successor's time once, which delays
+    /// the next hand-over by at most one hand-over time.
     pub(super) fn note_run(&self, term: Term, now: Time) -> bool {
         let runs = !self.is_over(term);
         if runs {
@@ -238,15 +239,15 @@ impl SharedQueue {
         runs
     }
 
-    /// The runner of this term sleeps until its device is done, which made progress at `progress`
-    /// last: it is deposed only when that is [long](SLEEP_HANDOVERS) ago.
+    /// Records that the runner of this term sleeps until its device answers; the last progress was
+    /// at `progress`. It is deposed only if that is [long](SLEEP_HANDOVERS) ago.
     pub(super) fn note_sleep(&self, term: Term, progress: Time) {
         if !self.is_over(term) {
             self.ran_at.store(progress.0 | SLEEPS, Ordering::Relaxed);
         }
     }
 
-    /// The dispatcher looks whether it has to run the queue.
+    /// Returns a term if the dispatcher must run the queue.
     pub(super) fn begin_dispatched(&self, now: Time) -> Option<Term> {
         if self.bell.is_unserved() {
             return None;
@@ -261,16 +262,16 @@ impl SharedQueue {
         runs.then(|| self.begin(&mut state, now))
     }
 
-    /// A submitter was asked to run the queue.
+    /// Returns a term if a submitter that was asked to run the queue must still do so.
     pub(super) fn begin_handed(&self, now: Time) -> Option<Term> {
         let state = self.lock();
-        // What it was asked for may have been withdrawn since.
+        // The hand-over may have been withdrawn since.
         let next = state.gate.next(now);
         self.run(state, next, now)
     }
 
     /// Takes the queue over from a runner that has not run for the hand-over time although requests
-    /// wait, or sleeps without progress for [`SLEEP_HANDOVERS`] times as long.
+    /// wait, or that sleeps without progress for [`SLEEP_HANDOVERS`] times as long.
     pub(super) fn take_over(&self, now: Time) -> Option<Term> {
         if !self.is_stuck(now) {
             return None;
@@ -280,7 +281,7 @@ impl SharedQueue {
             return None;
         }
         if !state.gate.is_running() {
-            // The thread that was to run it ended without a word.
+            // The thread that was to run it ended without a notice.
             let next = state.gate.next(now);
             return self.run(state, next, now);
         }
@@ -330,8 +331,8 @@ impl SharedQueue {
         Look::Batch
     }
 
-    /// The runner ends its term although requests may wait: the first of their submitters runs the
-    /// queue from now on, or the dispatcher where that is its part.
+    /// Ends the runner's term although requests may wait: the first of their submitters runs the
+    /// queue from now on, or the dispatcher if that is its role.
     pub(super) fn leave(&self, term: Term, now: Time) {
         let mut state = self.lock();
         if !self.note_run(term, now) {
@@ -341,7 +342,7 @@ impl SharedQueue {
         self.pass_on(&state, now);
     }
 
-    /// Tells the thread that has to run the queue next, which no thread runs, that it has to.
+    /// Notifies the thread that must run the queue next, while no thread runs it.
     fn pass_on(&self, state: &State, now: Time) {
         match (state.gate.after(now), state.requests.front()) {
             (QueueStep::Run(runner), Some(entry)) if self.is_for_submitters(runner) => {
@@ -352,27 +353,27 @@ impl SharedQueue {
         }
     }
 
-    /// The dispatcher can send nothing: submitters run its queues.
+    /// The dispatcher cannot send: submitters run its queues.
     pub(super) fn stop_serving(&self) {
         self.bell.stop_serving();
     }
 
-    /// Resizes of the device, of all of its queues.
+    /// Returns the number of resizes of the device, for all of its queues.
     pub(super) fn resizes(&self) -> u32 {
         self.bell.resizes()
     }
 
-    /// Puts a request back that a runner took and cannot send.
+    /// Puts back a request that a runner took and cannot send.
     pub(super) fn put_back(&self, entry: Entry, now: Time) {
         let mut state = self.lock();
-        // A runner of the queue looks at it again; without one, it is passed on.
+        // A runner of the queue checks it again; without one, it is passed on.
         let _ = state.gate.arrive(now, entry.properties);
         state.requests.push_front(entry);
         self.pass_on(&state, now);
     }
 
-    /// Takes the requests of a submitter out that ends, or cannot send: it runs the queue no more.
-    /// Returns the requests.
+    /// Removes and returns the requests of a submitter that ends, or cannot send. It no longer runs
+    /// the queue.
     pub(super) fn withdraw(&self, inbox: &Arc<Inbox>, now: Time) -> Vec<Entry> {
         let mut state = self.lock();
         let State { gate, requests, .. } = &mut *state;
@@ -393,7 +394,7 @@ impl SharedQueue {
         own
     }
 
-    /// The time at which the dispatcher has to run the queue.
+    /// Returns the time at which the dispatcher must run the queue.
     pub(super) fn due(&self, now: Time) -> Time {
         match self.lock().gate.next(now) {
             _ if self.bell.is_unserved() => Time::NEVER,

@@ -1,5 +1,5 @@
-//! Running queues: takes batches, makes commands of them, sends them through the channel of the
-//! thread that runs, and hands their completions out.
+//! Running queues: takes batches, builds commands, sends them through the channel of the running
+//! thread, and distributes their completions.
 
 use super::command::{Command, Merged, Single, joins, kind_of, merged, single};
 use super::inbox::Inbox;
@@ -16,77 +16,77 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path;
 
-/// Longest time for which a runner polls a device that completes nothing: a wake-up costs a tenth
-/// of it at most.
+/// Longest time for which a runner polls a device that completes nothing: a wake-up costs at most a
+/// tenth of it.
 const POLL_WINDOW: Nanos = Nanos::from_millis(1);
 
-/// Batches of one queue in one turn: the runner's own thread has other work to do.
+/// Batches of one queue in one turn, because the runner's own thread has other work.
 const BATCHES_A_TURN: u32 = 8;
 
-/// One thread's part in running the queues of a device.
+/// One thread's share in running the queues of a device.
 #[derive(Debug)]
 pub(super) struct Runner {
     device: Arc<dyn Device>,
     below: Box<dyn Channel>,
-    /// Resizes of the device before that was opened.
+    /// Number of resizes of the device before its channel was opened.
     resizes: u32,
     who: path::Runner,
-    /// The submitter that it belongs to.
+    /// The submitter to which it belongs; `None` for the dispatcher.
     own: Option<Own>,
     queues: Arc<[SharedQueue]>,
     terms: Vec<Option<Held>>,
-    /// Requests and commands that are under way.
+    /// Requests and commands in flight.
     single: Slab<Single>,
     merged: Slab<Merged>,
-    /// Requests of merged commands: where one fails, each of them becomes a command of its own.
+    /// Requests of merged commands: if a command fails, each of them becomes a separate command.
     merged_requests: usize,
-    /// Commands that wait to be sent: for room in the channel below, or for the next turn.
+    /// Commands that wait for room in the channel below, or for the next turn.
     unsent: VecDeque<Command>,
     batch: Vec<Entry>,
     spare_entries: Vec<Vec<Entry>>,
     spare_extents: Vec<Vec<Extent>>,
     own_done: VecDeque<Completion>,
-    /// Terms that began, commands that were sent, and those that are complete: whether there is
-    /// progress.
+    /// Number of terms begun, commands sent and commands completed, to detect progress.
     steps: u64,
-    /// Those of the last turn.
+    /// That number at the last turn.
     steps_seen: u64,
     extents_max: usize,
     block_bytes: u64,
     bytes_max: u64,
     submitted: bool,
-    /// The channel below had no room: a completion makes some.
+    /// True if the channel below had no room; a completion makes room.
     refused: bool,
-    /// The last turn ended before all was sent that can be: no completion brings the next one.
+    /// True if the last turn ended before everything possible was sent: no completion triggers the
+    /// next one.
     unfinished: bool,
     closing: bool,
-    /// The channel below is gone until it [is back](Channel::is_back), and the device is not: others
-    /// send.
+    /// True if the channel below is gone, until it [is back](Channel::is_back), but the device is
+    /// not: other threads send.
     gone: bool,
-    /// The time of the last turn, and that of the last progress.
+    /// Time of the last turn, and of the last progress.
     now: Time,
     progress_at: Time,
     stats: Arc<PathStats>,
 }
 
-/// The submitter that a runner belongs to.
+/// The submitter to which a runner belongs.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) inbox: Arc<Inbox>,
-    /// It runs queues only while requests of its own are outstanding.
+    /// True if it runs queues only while it has outstanding requests.
     pub(super) only_in_calls: bool,
-    /// Its requests that it has not ended.
+    /// Number of its requests that have not completed.
     pub(super) outstanding: usize,
 }
 
-/// A queue that this thread runs.
+/// A queue run by this thread.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     term: Term,
     first: bool,
-    /// Commands of the queue that are under way.
+    /// Number of commands of the queue in flight.
     under_way: u32,
-    /// The term is over; what is under way still has to complete.
+    /// True once the term has ended; commands in flight must still complete.
     over: bool,
 }
 
@@ -94,7 +94,7 @@ impl Runner {
     /// Opens the device for a thread that runs its queues.
     ///
     /// # Errors
-    /// What the device answers.
+    /// The error of the device.
     pub(super) fn open(
         device: Arc<dyn Device>,
         driver: &mut dyn Driver,
@@ -103,7 +103,7 @@ impl Runner {
         stats: Arc<PathStats>,
     ) -> Result<Self, DeviceError> {
         let capabilities = device.capabilities();
-        // Before the channel: one from before a resize must not pass for a new one.
+        // Read before the channel is opened: a channel from before a resize must not count as new.
         let resizes = resizes(&queues);
         let below = device.open(driver)?;
         Ok(Self {
@@ -141,7 +141,7 @@ impl Runner {
         })
     }
 
-    /// This thread runs a queue from now on.
+    /// Starts running a queue.
     pub(super) fn begin(&mut self, queue: usize, term: Term) {
         self.steps += 1;
         let before = self.terms[queue].map_or(0, |held| held.under_way);
@@ -157,13 +157,13 @@ impl Runner {
         self.terms[queue].is_some_and(|held| !held.over)
     }
 
-    /// Returns true if something of this thread is under way, or it runs a queue.
+    /// Returns true if this thread has anything in flight, or runs a queue.
     pub(super) fn is_active(&self) -> bool {
         let running = self.terms.iter().any(Option::is_some);
         running || !self.single.is_empty() || !self.unsent.is_empty()
     }
 
-    /// Sends a request of this thread that takes no queue.
+    /// Sends a request of this thread that bypasses the queues.
     pub(super) fn submit_own(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if self.single.is_full() || !self.unsent.is_empty() {
             return Submit::Busy(request);
@@ -174,7 +174,7 @@ impl Runner {
         };
         request.tag = key.tag();
         let submit = match self.below.submit(request, cx) {
-            // No progress: a thread that tries again and again would poll for ever.
+            // Not progress: a thread that retries would otherwise poll forever.
             Submit::Busy(request) => {
                 self.single.remove(key);
                 return Submit::Busy(Request { tag, ..request });
@@ -191,12 +191,12 @@ impl Runner {
         submit
     }
 
-    /// Takes a request of [`submit_own`](Self::submit_own) that is over.
+    /// Takes a completed request of [`submit_own`](Self::submit_own).
     pub(super) fn own_done(&mut self) -> Option<Completion> {
         self.own_done.pop_front()
     }
 
-    /// Notes how many requests of its own submitter are not ended.
+    /// Sets the number of incomplete requests of its own submitter.
     pub(super) fn note_outstanding(&mut self, outstanding: usize) {
         if let Some(own) = &mut self.own {
             own.outstanding = outstanding;
@@ -223,14 +223,14 @@ impl Runner {
         self.below.losses()
     }
 
-    /// Returns true if another thread has to run the queues. A blocking call with nothing outstanding
-    /// returns, and its thread does not look at its channel until the next one.
+    /// Returns true if another thread must run the queues. A blocking call with nothing outstanding
+    /// returns, and its thread does not run its channel until the next call.
     fn leaves(&self) -> bool {
         let is_idle = |own: &Own| own.only_in_calls && own.outstanding <= own.inbox.len();
         self.closing || self.gone || self.own.as_ref().is_some_and(is_idle)
     }
 
-    /// Runs what this thread has to run, as far as it goes without waiting.
+    /// Runs this thread's queues as far as possible without waiting.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
         self.work(cx);
@@ -246,7 +246,7 @@ impl Runner {
         self.send_unsent(cx);
         self.unfinished = false;
         for queue in 0..self.queues.len() {
-            // What the device completes on the spot leaves room for the next batch.
+            // Requests that the device completes at once leave room for the next batch.
             let mut batches = 0;
             while batches < BATCHES_A_TURN && self.look(queue, cx) {
                 self.dispatch(queue, cx);
@@ -263,7 +263,7 @@ impl Runner {
         self.unfinished |= !self.unsent.is_empty() && !self.refused;
     }
 
-    /// Takes a batch of a queue, if this thread runs it and may. Returns whether it has one.
+    /// Takes a batch of a queue, if this thread runs it and may. Returns true if it has one.
     fn look(&mut self, index: usize, cx: &Context<'_>) -> bool {
         let leaves = self.leaves();
         let queue = &self.queues[index];
@@ -277,7 +277,8 @@ impl Runner {
         if leaves && !held.over {
             match &self.own {
                 Some(own) if self.gone => {
-                    // What its own submitter has in the queue fails as what it submits now does.
+                    // Requests of its own submitter in the queue fail like those that it submits
+                    // now.
                     for entry in queue.withdraw(&own.inbox, cx.now) {
                         entry.finish(Err(BlockError::Gone), None);
                     }
@@ -312,7 +313,7 @@ impl Runner {
         }
     }
 
-    /// Makes commands of the batch that was taken, and sends them.
+    /// Builds commands from the batch, and sends them.
     fn dispatch(&mut self, queue: usize, cx: &mut Context<'_>) {
         let mut batch = std::mem::take(&mut self.batch);
         batch.sort_unstable_by_key(|entry| (kind_of(entry.operation), entry.lba.0));
@@ -352,15 +353,16 @@ impl Runner {
         self.send_unsent(cx);
     }
 
-    /// Opens the dispatcher's channel anew where the device was resized, as submitters do theirs:
-    /// the old one may lead to memory that is the device's no more. Looked for after a batch was
-    /// taken, which may be of a submitter that has done so. Returns false while it still closes.
+    /// Reopens the dispatcher's channel if the device was resized, as submitters do with theirs:
+    /// the old one may refer to memory that no longer belongs to the device. Checked after a batch
+    /// was taken, which may come from a submitter that has reopened. Returns false while the old
+    /// channel is closing.
     fn reopen(&mut self, cx: &mut Context<'_>) -> bool {
         let resizes = resizes(&self.queues);
         if self.own.is_some() || self.resizes == resizes || self.unsent.is_empty() {
             return true;
         }
-        // A device is resized while nothing is under way.
+        // A device is resized while nothing is in flight.
         let idle = self.single.len() + self.merged.len() == self.unsent.len();
         if idle {
             self.below.close(cx);
@@ -370,13 +372,13 @@ impl Runner {
         }
         match self.device.open(cx.driver) {
             Ok(below) => (self.below, self.resizes) = (below, resizes),
-            // What is sent fails; the next batch asks again.
+            // Its requests fail; the next batch tries again.
             Err(_) => self.below = Box::new(Dropped),
         }
         true
     }
 
-    /// Sends what waits to be sent, in order, as far as there is room.
+    /// Sends the waiting commands in order while there is room.
     fn send_unsent(&mut self, cx: &mut Context<'_>) {
         self.refused = !self.reopen(cx);
         if self.refused {
@@ -407,7 +409,7 @@ impl Runner {
         }
     }
 
-    /// Hands out what the channel below has finished.
+    /// Distributes the completions of the channel below.
     fn collect(&mut self) {
         while let Some(completion) = self.below.reap() {
             self.finish_single(completion);
@@ -429,8 +431,8 @@ impl Runner {
         }
     }
 
-    /// Ends a request of a queue. Where the channel below is gone and the device is not, another
-    /// thread sends it, unless it is the own submitter's.
+    /// Completes a request of a queue. If the channel below is gone but the device is not, another
+    /// thread sends it, unless it belongs to this thread's submitter.
     fn finish_entry(&mut self, queue: usize, entry: Entry, result: Result<(), BlockError>) {
         if result == Err(BlockError::Gone) && self.device.outlives_channels() {
             self.gone = true;
@@ -467,7 +469,7 @@ impl Runner {
         };
         for (entry, extent) in entries.drain(..).zip(extents.extents.drain(..)).take(most) {
             match extent.result {
-                // A device may fail all of a command for one extent: requests of other threads do
+                // A device may fail a whole command for one extent. Requests of other threads must
                 // not share that, so each is sent again alone.
                 Err(error) if !matches!(error, BlockError::Gone | BlockError::Aborted) => {
                     self.begun(queue);
@@ -479,12 +481,12 @@ impl Runner {
         }
         self.spare_entries.push(entries);
         self.spare_extents.push(extents.extents);
-        // The threads that this woke have their next requests in the queue before this thread sends
-        // its own, where they share a processor: otherwise that would leave alone.
+        // If they share a processor, the woken threads put their next requests into the queue
+        // before this thread sends its own, which would otherwise be sent alone.
         std::thread::yield_now();
     }
 
-    /// A command of a queue that this thread runs is under way.
+    /// Counts a command of a queue of this thread as in flight.
     fn begun(&mut self, queue: usize) {
         let held = self.terms[queue].as_mut();
         held.expect("only a runner sends").under_way += 1;
@@ -506,9 +508,9 @@ impl Runner {
         self.turn(cx);
     }
 
-    /// The time at which the channel below has to run. A runner that polls looks again at once,
-    /// until a device has not answered for longer than polling pays; then it sleeps, and its queues
-    /// are taken over from it only if that lasts.
+    /// Returns the time at which the channel below must run. A polling runner runs again at once
+    /// until the device has not answered for longer than polling pays off; then it sleeps, and its
+    /// queues are taken over only if that lasts.
     pub(super) fn deadline(&self, polls: bool) -> Time {
         if self.unfinished {
             return Time::ZERO;
@@ -530,13 +532,13 @@ impl Runner {
         below
     }
 
-    /// Takes no further batch; what is under way completes.
+    /// Takes no further batch; commands in flight complete.
     pub(super) fn stop(&mut self, cx: &mut Context<'_>) {
         self.closing = true;
         self.turn(cx);
     }
 
-    /// Closes the channel below; requests of other threads that are under way must be complete.
+    /// Closes the channel below; requests of other threads in flight must be complete.
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
         self.closing = true;
         self.below.close(cx);
@@ -553,7 +555,7 @@ impl Runner {
     }
 }
 
-/// Requests of a dropped runner. They end as aborted when no effect of them can come any more.
+/// Requests of a dropped runner. They end as aborted once none of them can take effect any more.
 #[derive(Debug)]
 struct Aborted(Vec<Entry>);
 
@@ -565,14 +567,14 @@ impl Drop for Aborted {
     }
 }
 
-/// Returns the resizes of the device that these queues are of.
+/// Returns the number of resizes of the device of these queues.
 fn resizes(queues: &[SharedQueue]) -> u32 {
     queues.first().map_or(0, SharedQueue::resizes)
 }
 
 impl Drop for Runner {
-    /// A thread that ends in the middle leaves no other thread waiting: what it has under way for
-    /// others ends as aborted, and what still waits is run by one of those that wait.
+    /// A thread that ends with outstanding work leaves no other thread waiting: its requests in
+    /// flight for other threads end as aborted, and a waiting thread runs the queued ones.
     fn drop(&mut self) {
         let single = self.single.iter().filter_map(|(_, single)| match single {
             Single::Queued(_, entry) => Some(entry),
@@ -584,7 +586,7 @@ impl Drop for Runner {
         let aborted = Aborted(entries.filter(|_| !silent).collect());
         let guard: Guard = Arc::new(aborted);
         self.below.abandon(&guard);
-        // First: the channel closes the blocks that what is under way may still write.
+        // First: the channel closes the blocks that requests in flight may still write.
         self.below = Box::new(Dropped);
         drop(guard);
         if silent {
@@ -592,7 +594,7 @@ impl Drop for Runner {
         }
         for (queue, held) in self.queues.iter().zip(&self.terms) {
             if let Some(held) = held.filter(|held| !held.over) {
-                // The next runner looks at its own clock.
+                // The next runner uses its own clock.
                 queue.leave(held.term, Time::ZERO);
             }
         }

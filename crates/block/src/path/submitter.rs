@@ -1,8 +1,8 @@
 //! A submitter: one thread's channel through a path.
 //!
-//! Requests of one thread that overlap, one of which writes, are carried out in the order in which
-//! they were submitted: a later one waits here until the earlier ones are complete. So no queue,
-//! runner or merged command has to keep an order.
+//! Overlapping requests of one thread, one of which writes, are executed in the order of
+//! submission: a later one waits here until the earlier ones are complete. So no queue, runner or
+//! merged command needs to preserve order.
 
 use super::done::Done;
 use super::inbox::Inbox;
@@ -19,29 +19,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::path::{Properties, Route};
 
-/// The longest time between two looks for a stuck runner while no request ends, in hand-over times.
+/// Longest time between two checks for a stuck runner while no request completes, in hand-over
+/// times.
 const LOOKS_RARE: u64 = 16;
 
-/// A request that is not over.
+/// A request that is not complete.
 #[derive(Debug)]
 struct Pending {
     tag: u64,
     operation: Operation,
-    /// The blocks that it names, from the first one to the one after the last.
+    /// Range of blocks, from the first to the one after the last.
     first: u64,
     end: u64,
     /// The data, unless the channel below has it.
     data: Option<IoSlice>,
-    /// The place in the channel's memory that stands for its data.
+    /// Bounce buffer in the channel's memory, if the data is in other memory.
     bounce: Option<u32>,
-    /// It was sent; otherwise it waits for an earlier one.
+    /// True once it was sent; until then it waits for an earlier one.
     sent: bool,
-    /// Losses of the device's cache that a Flush of this thread had reported when it came.
+    /// Losses of the device's cache that Flushes of this thread had reported when it arrived.
     reported: u32,
 }
 
 impl Pending {
-    /// Returns true if the order of the two matters.
+    /// Returns true if the two must be executed in order.
     fn conflicts(&self, later: &Self) -> bool {
         let ranged = self.operation != Operation::Flush && later.operation != Operation::Flush;
         let overlap = self.first < later.end && later.first < self.end;
@@ -60,24 +61,23 @@ pub(super) struct SubmitterChannel {
     bytes: u32,
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
-    /// Requests that wait for earlier ones, in the order in which they came.
+    /// Requests that wait for earlier ones, in order of arrival.
     held: VecDeque<u32>,
-    /// One of these may be sent by now: another request is over, or there was no room.
+    /// True if one of these may be sent by now: another request completed, or there was no room.
     may_release: bool,
-    /// Requests that write and are not over.
+    /// Number of writes that are not complete.
     writes: u32,
     runner: Runner,
-    /// Losses of the device's cache that a Flush of this thread has reported.
+    /// Losses of the device's cache that Flushes of this thread have reported.
     reported: u32,
     finished: VecDeque<Completion>,
-    /// Flushes among them: their tags, and the losses that were known when each was done.
+    /// Flushes among them: their tags, and the losses known when each completed.
     flushes: VecDeque<(u64, u32)>,
-    /// The losses of the Flush that was reaped last.
+    /// The losses of the last reaped Flush.
     losses: Option<u32>,
     closing: bool,
     closed: bool,
-    /// The time at which it looks whether a runner is stuck, and how long it waits before the
-    /// next look.
+    /// Time of the next check for a stuck runner, and the interval until the one after it.
     look_at: Time,
     look_after: Nanos,
 }
@@ -122,7 +122,7 @@ impl SubmitterChannel {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns the error of a request that is wrong, or `None`.
+    /// Returns the error of an invalid request, or `None`.
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.closing {
             return Some(BlockError::Aborted);
@@ -138,7 +138,7 @@ impl SubmitterChannel {
         check_memory(request, geometry, capabilities).err()
     }
 
-    /// Returns true if a request has to wait for an earlier one.
+    /// Returns true if a request must wait for an earlier one.
     fn conflicts(&self, later: &Pending, slot: Option<u32>) -> bool {
         if self.writes == 0 && !later.operation.is_write() {
             return false;
@@ -149,7 +149,7 @@ impl SubmitterChannel {
         sent.chain(earlier).any(|other| other.conflicts(later))
     }
 
-    /// Sends a request by its route. Returns its completion if it is over at once; `Err` when there
+    /// Sends a request by its route. Returns its completion if it completes at once; `Err` if there
     /// is no room.
     fn send(&mut self, slot: u32, cx: &mut Context<'_>) -> Result<Option<Completion>, ()> {
         let pending = self.slots[slot as usize].as_mut().expect("it has a slot");
@@ -209,7 +209,7 @@ impl SubmitterChannel {
         Ok(None)
     }
 
-    /// A request is over; its data is where it was, or comes with it.
+    /// Ends a request; its data is in its original place, or comes with the completion.
     fn end(
         &mut self,
         slot: u32,
@@ -246,9 +246,9 @@ impl SubmitterChannel {
         self.end(slot, completion.result, completion.data, losses);
     }
 
-    /// Returns the result of a Flush for this thread. The channel that it went by reports each loss
-    /// of the device's cache once, to whichever thread's Flush it carries; each thread has to know
-    /// of every loss, since its writes may be among what was lost.
+    /// Returns the result of a Flush for this thread. Its channel reports each loss of the device's
+    /// cache once, to the thread whose Flush comes first; but each thread must see every loss,
+    /// because its writes may be among the lost ones.
     fn judged(&self, done: &Done) -> Result<(), BlockError> {
         if mutation::active(Mutation::LossToldOnce) {
             return done.result;
@@ -262,7 +262,7 @@ impl SubmitterChannel {
         }
     }
 
-    /// Takes what other threads, and this one as a runner, have finished of its requests.
+    /// Takes the completions of its requests from other threads, and from this one as a runner.
     fn take_done(&mut self) {
         while let Some(done) = self.inbox.take() {
             let result = self.judged(&done);
@@ -279,8 +279,8 @@ impl SubmitterChannel {
         self.take_own_done();
     }
 
-    /// Returns true if what is finished waits until nothing is under way for other threads: the
-    /// thread does not drive its channel after that.
+    /// Returns true if completions must wait until nothing is in flight for other threads, because
+    /// the thread does not run its channel after that.
     fn serves_others(&self) -> bool {
         self.only_in_calls && self.outstanding() == 0 && self.runner.is_active()
     }
@@ -316,14 +316,14 @@ impl SubmitterChannel {
         }
     }
 
-    /// Runs what this thread has to run, and takes what is over.
+    /// Runs this thread's queues, and takes the completions.
     fn run(&mut self, cx: &mut Context<'_>) {
         self.inbox.sleeper.awake();
         for (index, queue) in self.inner.queues.iter().enumerate() {
             let handed = self.inbox.take_handed(index);
             let stuck = cx.now >= self.look_at && self.outstanding() > 0;
             let term = if handed {
-                // Also by one that runs the queue as far as it knows: it may have been deposed.
+                // Even if it believes that it runs the queue: it may have been deposed.
                 queue.begin_handed(cx.now)
             } else if stuck && !self.runner.runs(index) {
                 queue.take_over(cx.now)
@@ -349,11 +349,11 @@ impl SubmitterChannel {
             self.look_at = Time::NEVER;
         } else if self.look_at == Time::NEVER {
             self.look_at = soon;
-            // A device that takes long for everything is asked ever more rarely.
+            // The interval doubles for a device that is generally slow.
             let most = LOOKS_RARE * self.inner.rules.handover.0;
             self.look_after = Nanos(2 * self.look_after.0).min(Nanos(most));
         } else {
-            // A request that ended brings the look forward.
+            // A completed request brings the check forward.
             self.look_at = self.look_at.min(soon);
         }
         self.close_if_idle(cx);
@@ -379,7 +379,7 @@ impl Channel for SubmitterChannel {
         let Some(&slot) = self.free.last() else {
             return Submit::Busy(request);
         };
-        // A flush ignores its range, which may then be anywhere.
+        // A Flush ignores its range, which may be anything.
         let (first, blocks) = match request.operation {
             Operation::Flush => (0, 0),
             _ => (request.lba.0, request.blocks),

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const BLOCK: u32 = 4096;
 
-/// The load of several threads: how many, and the requests of each.
+/// The load of several threads: their number, and the requests of each.
 const THREADS: u64 = 8;
 const REQUESTS: u32 = 200;
 
@@ -91,7 +91,7 @@ fn a_device_that_takes_no_extents_passes_by_every_path() {
     }
 }
 
-/// Writes that nothing waits for pass as well, and are complete after the plug's time at the latest.
+/// Writes that nothing waits for are sent too, and complete within the plug's delay.
 #[test]
 fn unawaited_requests_pass_by_every_path() {
     for path in Path::ALL {
@@ -100,8 +100,9 @@ fn unawaited_requests_pass_by_every_path() {
     }
 }
 
-/// One thread's load: reads and writes of its own blocks, among which those of the others lie, and
-/// knows what they contain. Returns how many requests failed, each of which did nothing.
+/// One thread's load: reads and writes of its own blocks, which are interleaved with those of the
+/// other threads, and checks of their content. Returns the number of failed requests, each of which
+/// had no effect.
 fn one_of_many(device: &PathDevice, thread: u64, threads: u64, requests: u32) -> u32 {
     let mut failed = 0;
     let mut bench = Bench::open(driver(), device).expect("it opens");
@@ -129,7 +130,7 @@ fn one_of_many(device: &PathDevice, thread: u64, threads: u64, requests: u32) ->
     failed
 }
 
-/// Returns how many requests of all threads failed.
+/// Returns the number of failed requests of all threads.
 fn many_threads(device: &PathDevice) -> u32 {
     std::thread::scope(|scope| {
         let one = |thread| scope.spawn(move || one_of_many(device, thread, THREADS, REQUESTS));
@@ -160,7 +161,7 @@ fn many_threads_find_what_they_wrote() {
     }
 }
 
-/// Requests of a batch fail one by one, and late ones hold up no others for good.
+/// Requests of a batch fail individually, and late ones do not delay other requests forever.
 #[test]
 fn many_threads_find_what_they_wrote_below_faults_and_delays() {
     let rule = |one_in, effect| FaultRule {
@@ -183,7 +184,7 @@ fn many_threads_find_what_they_wrote_below_faults_and_delays() {
     }
 }
 
-/// The dispatcher wrote on into the memory that the device had before.
+/// The dispatcher must not write to the device's previous memory.
 #[test]
 fn what_is_written_after_a_resize_is_there_by_every_path() {
     const WRITES: u64 = 32;
@@ -256,7 +257,7 @@ fn overlapping_requests_of_a_thread_keep_their_order() {
     }
 }
 
-/// A channel that fails all of a command for one of its extents.
+/// A channel that fails a whole command for one of its extents.
 #[derive(Debug)]
 struct AllOrNothingChannel(Box<dyn Channel>);
 
@@ -278,7 +279,7 @@ impl Channel for AllOrNothingChannel {
     }
 }
 
-/// A request that fails in a command with others fails alone.
+/// A failing request in a merged command fails alone.
 #[test]
 fn a_request_does_not_fail_for_another_one_of_its_command() {
     let below = TestDevice::new(ram(64), |ram| Box::new(AllOrNothingChannel(ram)));
@@ -310,12 +311,12 @@ fn a_request_does_not_fail_for_another_one_of_its_command() {
     bench.close();
 }
 
-/// A driver with a clock of its own.
+/// A driver with its own clock.
 fn clocked() -> ClockedDriver {
     Clock::driver(driver(), Rc::new(Cell::new(Time::ZERO)))
 }
 
-/// Submits a request by hand and returns whether its channel became a runner.
+/// Submits a write of one block by hand.
 fn submit(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time, lba: u64) {
     let buffer = driver.buffers().take(BLOCK as usize).expect("a buffer");
     let request = Request {
@@ -335,7 +336,7 @@ fn turn(channel: &mut dyn Channel, driver: &mut ClockedDriver, now: Time) {
     channel.tick(&mut Context::begin(driver));
 }
 
-/// A thread that was elected and does not run holds others up for the hand-over time, no longer.
+/// An elected thread that does not run delays other threads by the hand-over time, no longer.
 #[test]
 fn a_runner_that_does_not_run_is_deposed() {
     let device = start(dram_ssd(64), Path::Stm);
@@ -355,12 +356,12 @@ fn a_runner_that_does_not_run_is_deposed() {
     let completion = waiting.reap().expect("it took the queue over");
     assert_eq!(completion.result, Ok(()));
     assert_eq!(device.snapshot().taken_over, 1);
-    // What the preempted one had put in was carried out by the other one.
+    // The requests that the preempted thread had queued were executed by the other one.
     turn(&mut *preempted, &mut first, at(2_300));
     assert_eq!(preempted.reap().expect("it is over").result, Ok(()));
 }
 
-/// A thread that waits long for a slow device looks for a runner that is stuck more and more rarely.
+/// A thread that waits long for a slow device checks for a stuck runner more and more rarely.
 #[test]
 fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
     let options = DelayOptions {
@@ -374,7 +375,7 @@ fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
     let mut now = Time::ZERO + Nanos::from_millis(1);
     submit(&mut *running, &mut first, now, 1);
     turn(&mut *running, &mut first, now);
-    // It has polled for long enough, and sleeps until its device has an answer.
+    // It has polled for long enough, and sleeps until its device answers.
     now = now + Nanos::from_millis(5);
     turn(&mut *running, &mut first, now);
     assert!(running.deadline() > now);
@@ -385,7 +386,7 @@ fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
         assert_eq!(waiting.deadline(), now);
         turn(&mut *waiting, &mut second, now);
     }
-    // A request that ends brings the next look forward: another runner may be stuck by now.
+    // A completed request brings the next check forward: another runner may be stuck by now.
     turn(&mut *running, &mut first, now);
     for after in [16, 16, 16] {
         now = now + Nanos::from_millis(after);
@@ -400,7 +401,7 @@ fn a_submitter_looks_for_a_stuck_runner_ever_more_rarely() {
     assert_eq!(device.snapshot().taken_over, 0);
 }
 
-/// A thread that ends in the middle leaves nobody waiting.
+/// A thread that ends with outstanding work leaves no thread waiting.
 #[test]
 fn a_submitter_that_dies_leaves_nobody_waiting() {
     let device = start(dram_ssd(64), Path::Stm);
@@ -410,7 +411,7 @@ fn a_submitter_that_dies_leaves_nobody_waiting() {
     let at = |micros| Time::ZERO + Nanos::from_micros(micros);
     submit(&mut *dying, &mut first, at(10), 1);
     submit(&mut *waiting, &mut second, at(11), 2);
-    // The batch of both is under way.
+    // The batch of both is in flight.
     turn(&mut *dying, &mut first, at(12));
     submit(&mut *waiting, &mut second, at(13), 3);
     drop(dying);
@@ -424,7 +425,7 @@ fn a_submitter_that_dies_leaves_nobody_waiting() {
     assert_eq!(results, [(2, Err(BlockError::Aborted)), (3, Ok(()))]);
 }
 
-/// Many threads, of which some panic in the middle of their load.
+/// Many threads, some of which panic during their load.
 #[test]
 fn threads_that_panic_leave_the_others_at_work() {
     for path in Path::ALL {
@@ -440,7 +441,8 @@ fn threads_that_panic_leave_the_others_at_work() {
                         let mut bench = Bench::open(driver(), device).expect("it opens");
                         for round in 0..200_u64 {
                             let lba = thread * 128 + round % 100;
-                            // The others' requests may be under way through a thread that dies.
+                            // Requests of the remaining threads may be in flight through a thread
+                            // that panics.
                             let _ = bench.write(lba, &[1; BLOCK as usize]);
                             assert!(thread < 4 || round < 20, "this thread dies");
                         }
@@ -456,8 +458,8 @@ fn threads_that_panic_leave_the_others_at_work() {
     }
 }
 
-/// A dispatcher sends so many batches in a turn: it comes back for the others although its device
-/// owes it nothing.
+/// A dispatcher sends a limited number of batches per turn. It continues with the remaining
+/// requests although the device owes it no completion.
 #[test]
 fn a_dispatcher_does_not_sleep_before_its_queue_is_empty() {
     const READS: u64 = 20;
@@ -554,7 +556,7 @@ impl Channel for LosingChannel {
     }
 }
 
-/// The entry of a Flush that was done at once stayed, and the number was that of long ago.
+/// The entry of a Flush that completed at once must not stay and supply an outdated number.
 #[test]
 fn losses_are_those_of_the_last_flush_whether_it_was_done_at_once_or_not() {
     let losses = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! Ends of transfers: the effect of each on the pages and on the request that it was for.
+//! Ends of transfers: the effect of each on the pages and on its request.
 
 use super::writes::write_frame;
 use super::{BlockError, CacheChannel, Completion, Context, Frame, Io, Operation, PAGE_BYTES};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl CacheChannel {
-    /// A transfer is over.
+    /// Handles a completed transfer.
     pub(super) fn end(&mut self, io: Io, completion: Completion, cx: &mut Context<'_>) {
         self.gone |= completion.result == Err(BlockError::Gone);
         match io {
@@ -61,8 +61,8 @@ impl CacheChannel {
         }
     }
 
-    /// Fills a page, and writes into it in the same step if it was read for a write: no other
-    /// channel may evict or claim it in between.
+    /// Fills a page. If it was read for a write, the data is written into it in the same step,
+    /// because another channel must not evict or claim it in between.
     fn fill(&mut self, page: u64, key: Option<SlabKey>, data: &IoSlice, from: usize, now: Time) {
         let bytes = self.page_bytes(page);
         let mut state = self.shared.lock();
@@ -95,7 +95,7 @@ impl CacheChannel {
         let Some(key) = key else { return };
         let error = result.err().unwrap_or(BlockError::Internal);
         let pending = self.pending(key);
-        // A write that needs the rest of a block's page fails as a write.
+        // A write that must read the rest of a page fails as a write.
         let failed = match (pending.operation, error) {
             (Operation::Write { .. }, BlockError::ReadFailure) => BlockError::WriteFailure,
             _ => error,
@@ -134,7 +134,7 @@ impl CacheChannel {
             state.table.release(claim);
             state.wake();
         } else if pending.operation == Operation::Flush && completion.result.is_ok() {
-            // Another Flush may have reported a failure that happened in the time of both.
+            // Another Flush may have reported a failure that occurred during both.
             if state.errors > self.errors_seen.min(pending.errors) {
                 pending.result = Err(state.last_error);
             }
@@ -145,9 +145,9 @@ impl CacheChannel {
         self.finish_if_over(key);
     }
 
-    /// Makes the cache agree with a request that was passed down. After a failure, and after a
-    /// Deallocate, the content below is unknown: clean pages are forgotten, and dirty ones will be
-    /// written.
+    /// Updates the cache after a request that was passed down. After a failure, and after a
+    /// Deallocate, the content below is unknown: clean pages are dropped, and dirty ones will be
+    /// written back.
     fn agree(&mut self, key: SlabKey, state: &mut CacheState) {
         let pending = self.pendings.get(key).expect("the request is not over");
         if pending.result.is_err() {
@@ -178,13 +178,13 @@ impl CacheChannel {
     }
 }
 
-/// Pages and claims of a channel that was dropped in the middle of its work. They are let go when this
-/// is dropped: when no transfer of the channel can land any more.
+/// Pages and claims of a channel that was dropped with outstanding work. Dropping this releases
+/// them, once no transfer of the channel can take effect any more.
 #[derive(Debug)]
 struct Abandoned {
     shared: Arc<SharedCache>,
     ios: Vec<Io>,
-    /// Claims, each with the pages of a request that was passed down.
+    /// Claims, each with the pages of the request that was passed down.
     claims: Vec<(Claim, Option<Range<u64>>)>,
 }
 
@@ -201,7 +201,8 @@ impl Drop for Abandoned {
                 } => pages.clone().for_each(|page| state.table.forget(page)),
                 Io::WriteBack { pages } => {
                     for page in pages.clone() {
-                        // There is no clock here: its age counts from the latest other page on.
+                        // There is no clock here: its age counts from the latest time that the
+                        // table has seen.
                         state.table.end_write_back(page, false, Time::ZERO);
                     }
                     state.errors += 1;
@@ -222,7 +223,7 @@ impl Drop for Abandoned {
 }
 
 impl Drop for CacheChannel {
-    /// Leaves no page, claim or role behind when the channel is dropped in the middle of its work.
+    /// Releases all pages, claims and roles of a channel that is dropped with outstanding work.
     fn drop(&mut self) {
         let ios = self.transfers.under_way().cloned().collect();
         let pendings = self.pendings.iter_mut();
@@ -236,8 +237,8 @@ impl Drop for CacheChannel {
             claims: claims.collect(),
         });
         self.transfers.abandon(&guard);
-        // Before the guard: a page that is let go may be written anew, and what is under way must not
-        // come after that.
+        // Before the guard: a released page may be written again, and a transfer in flight must not
+        // land after that.
         self.transfers.drop_channels();
         drop(guard);
         let mut state = self.shared.lock();
@@ -249,7 +250,7 @@ impl Drop for CacheChannel {
     }
 }
 
-/// Copies between two slices, of which the first is the memory of a transfer.
+/// Copies between two slices; the first is the memory of a transfer.
 fn copy_slice(from: &IoSlice, at: usize, to: &mut IoSlice, to_at: usize, len: usize) {
     let mut piece = [0; PAGE_BYTES];
     let piece = &mut piece[..len];

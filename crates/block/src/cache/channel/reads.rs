@@ -1,10 +1,10 @@
-//! Reads: copies of cached pages, transfers for those that are missing, and read-ahead.
+//! Reads: copies of cached pages, transfers for missing ones, and read-ahead.
 
 use super::copy_from_region;
 use super::{CacheChannel, Context, Found, Io, IoSlice, Operation, PAGE_BYTES, PageStep, SlabKey};
 use std::ops::Range;
 
-/// Pages that are read as one.
+/// Consecutive pages that are read by one request.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) pages: Range<u64>,
@@ -13,7 +13,7 @@ pub(super) struct Run {
 }
 
 impl CacheChannel {
-    /// Copies the pages that are there, and reads those that no channel reads.
+    /// Copies the cached pages, and reads those that no channel is reading.
     pub(super) fn advance_read(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let pages = self.pending(key).pages();
         let mut run = None;
@@ -72,7 +72,7 @@ impl CacheChannel {
         }
     }
 
-    /// Adds a page to a run, beginning another one where it does not fit.
+    /// Adds a page to a run; starts another run if it does not fit.
     fn extend(
         &mut self,
         run: &mut Option<Run>,
@@ -113,7 +113,7 @@ impl CacheChannel {
         self.transfers.submit(io, false, request, cx);
     }
 
-    /// Reads ahead of a read, if it belongs to a sequential stream.
+    /// Reads ahead of a read if it belongs to a sequential stream.
     pub(super) fn look_ahead(&mut self, pages: Range<u64>, cx: &mut Context<'_>) {
         let before = pages.start.wrapping_sub(1);
         let shared = &self.shared;

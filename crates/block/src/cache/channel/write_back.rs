@@ -1,4 +1,4 @@
-//! Write-back: the dirty pages that a channel writes, and when.
+//! Write-back: which dirty pages a channel writes, and when.
 
 use super::Time;
 use super::ends::copy_page;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 /// The result of a pass over pages to be written back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pass {
-    /// Pages that were looked at: fewer than all while there is no memory for more.
+    /// Number of pages examined; fewer than all if there is no memory for more.
     looked: usize,
-    /// Write-backs that it began.
+    /// Number of write-backs started.
     begun: usize,
 }
 
 impl CacheState {
-    /// Notes that the channel with this bell runs, if it is the one that writes back for all.
+    /// Records that the channel with this bell runs, if it is the one that writes back for all.
     fn writer_runs(&mut self, bell: &Arc<Bell>, now: Time) {
         if let Some((writer, ran_at)) = &mut self.writer
             && Arc::ptr_eq(writer, bell)
@@ -29,8 +29,9 @@ impl CacheState {
         }
     }
 
-    /// Returns the time from which the channel with this bell may write back for all. Another one
-    /// that does so is replaced when it has not run for a while: its thread may never run again.
+    /// Returns the time from which the channel with this bell may write back for all. Another
+    /// channel in this role is replaced if it has not run for a while, because its thread may never
+    /// run again.
     fn writer_from(&self, bell: &Arc<Bell>) -> Time {
         match &self.writer {
             Some((writer, ran_at)) if !Arc::ptr_eq(writer, bell) => *ran_at + RETRY_PAUSE,
@@ -38,16 +39,16 @@ impl CacheState {
         }
     }
 
-    /// The channel with this bell writes back for all no more.
+    /// Ends the role of the channel with this bell of writing back for all.
     pub(super) fn resign(&mut self, bell: &Arc<Bell>) {
         self.writer.take_if(|(writer, _)| Arc::ptr_eq(writer, bell));
     }
 }
 
 impl CacheChannel {
-    /// Writes pages back, in the order given, each with the dirty pages next to it as one request.
-    /// Pages that are clean, on their way or claimed are passed over. Where a request waits for them
-    /// (`awaited`) they are written as its own data is, by the way that does not gather.
+    /// Writes pages back in the given order, each with its adjacent dirty pages as one request.
+    /// Pages that are clean, in transfer or claimed are skipped. If a request waits for them
+    /// (`awaited`), they are written like its own data, on the device that does not gather writes.
     pub(super) fn write_back(
         &mut self,
         pages: &[u64],
@@ -66,8 +67,8 @@ impl CacheChannel {
                 spare = Some(memory);
                 continue;
             };
-            // Of the pages in the order, the run has taken the next ones along. None where another
-            // thread took one between its first page and this one.
+            // The run has included the next pages of the order. None if another thread took one
+            // between its first page and this one.
             let rest = &pages[pass.looked..];
             pass.looked += rest.iter().take_while(|page| run.contains(*page)).count();
             pass.begun += 1;
@@ -80,8 +81,8 @@ impl CacheChannel {
         pass
     }
 
-    /// Begins the write-back of a page, and of the dirty pages next to it, up to `most` in all;
-    /// copies them to `memory`. `None` where that page is not to be written.
+    /// Starts the write-back of a page and its adjacent dirty pages, up to `most` in total, and
+    /// copies them to `memory`. `None` if the page is not to be written.
     fn begin_run(&self, page: u64, most: u64, memory: &mut IoSlice) -> Option<Range<u64>> {
         let mut state = self.shared.lock();
         if !state.table.may_write_back(page) {
@@ -96,14 +97,14 @@ impl CacheChannel {
             let offset = usize::try_from(run.end - run.start).expect("a few pages");
             copy_page(&self.region, frame, memory, offset * PAGE_BYTES);
             run.end += 1;
-            // Other threads wait for a page's copy, and not for all of them.
+            // Other threads then wait for the copy of one page, not of all.
             drop(state);
             state = self.shared.lock();
         }
         Some(run)
     }
 
-    /// Returns the last epoch that this channel has to see written back.
+    /// Returns the last epoch whose write-back this channel must wait for.
     fn wanted_epoch(&self) -> Option<u64> {
         let pendings = self.live.iter().filter_map(|key| self.pendings.get(*key));
         let epochs = pendings.filter_map(|pending| match pending.phase {
@@ -117,8 +118,8 @@ impl CacheChannel {
         epochs.chain(closing).max()
     }
 
-    /// Writes back what a Flush, the limit of dirty pages or their age demands, as far as there is
-    /// memory.
+    /// Writes back the pages required by a Flush, the limit of dirty pages or their age, while
+    /// there is memory.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if !self.may_write_back(cx.now) {
             self.plan.clear();
@@ -129,8 +130,8 @@ impl CacheChannel {
         if self.plan_at < self.plan.len() {
             self.follow_plan(cx);
         }
-        // Pages that could not be written are planned again after the next change. Where no page of
-        // a plan could be, the younger ones are not to wait for that.
+        // Pages that could not be written are planned again after the next change. If no page of a
+        // plan could be written, younger pages must not wait for that.
         let mut mark = None;
         while self.plan_at == self.plan.len() {
             mark = self.make_plan(mark, cx);
@@ -148,7 +149,7 @@ impl CacheChannel {
         !self.is_stale() && (!state.held || self.wanted_epoch().is_some())
     }
 
-    /// Returns how many write-backs it began.
+    /// Returns the number of write-backs started.
     fn follow_plan(&mut self, cx: &mut Context<'_>) -> usize {
         let plan = std::mem::take(&mut self.plan);
         let awaited = self.wanted_epoch().is_some();
@@ -158,11 +159,11 @@ impl CacheChannel {
         pass.begun
     }
 
-    /// Collects pages to be written back, from `mark` on; returns where to go on if there are more
-    /// than a plan takes.
+    /// Collects pages to be written back, from `mark` on. Returns where to continue if there are
+    /// more than fit into a plan.
     fn make_plan(&mut self, mark: Option<Mark>, cx: &Context<'_>) -> Option<Mark> {
         let more = self.collect_plan(mark, cx);
-        // Not under the lock.
+        // Sorted after the lock is released.
         self.plan.sort_unstable();
         more
     }
@@ -180,7 +181,7 @@ impl CacheChannel {
                 ..Wanted::ALL
             };
             let more = state.table.collect_dirty(wanted, mark, &mut self.plan);
-            // Others may have pages on their way.
+            // Other channels may have pages in transfer.
             state.block(&self.bell);
             return more;
         }
@@ -198,7 +199,8 @@ impl CacheChannel {
         let wanted = if many {
             Wanted::ALL
         } else {
-            // Few looks: what is young is left to a later one.
+            // Pages dirty for less than half of the time are left to a later check, which keeps
+            // checks rare.
             let half = Nanos(options.dirty_expire.0 / 2);
             Wanted {
                 since: cx.now - half,
@@ -211,8 +213,7 @@ impl CacheChannel {
         more
     }
 
-    /// Returns the time at which a page will be dirty for too long, and this channel is to write it
-    /// back.
+    /// Returns the time at which a page expires and this channel must write it back.
     pub(super) fn next_expiry(&self) -> Time {
         let state = self.shared.lock();
         if self.stage != Stage::Open || self.is_stale() || state.held {

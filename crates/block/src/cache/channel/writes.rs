@@ -5,7 +5,8 @@ use super::{CacheChannel, Context, Found, Frame, PAGE_BYTES, Pending, Phase, Reg
 use super::{CacheState, PageStep, SlabKey, Time, copy_to_region};
 
 impl CacheChannel {
-    /// Writes into the pages that may be written; has those read that are needed for it.
+    /// Writes into the pages that may be written, and starts the reads needed for partly written
+    /// ones.
     pub(super) fn advance_write(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         for page in self.pending(key).pages() {
             let pending = self.pending(key);
@@ -23,7 +24,7 @@ impl CacheChannel {
                     let Some(memory) = self.transfers.read_memory() else {
                         let mut state = self.shared.lock();
                         state.table.forget(page);
-                        // Another channel may have found it being filled.
+                        // Another channel may have found the page being filled.
                         state.wake();
                         drop(state);
                         self.pending(key).waits = true;
@@ -48,7 +49,7 @@ impl CacheChannel {
         }
     }
 
-    /// Writes into a page, if it may be written and all of it is known afterwards.
+    /// Writes into a page, if it may be written and all of its content is known afterwards.
     fn write_page(&mut self, key: SlabKey, page: u64, now: Time) -> PageStep {
         let whole = self.page_bytes(page);
         let pending = self.pendings.get_mut(key).expect("the request is not over");
@@ -84,8 +85,8 @@ impl CacheChannel {
     }
 }
 
-/// Writes a request's part of a page into its frame, unless too many are dirty; returns whether it
-/// did.
+/// Writes a request's part of a page into its frame, unless too many pages are dirty. Returns true
+/// if it was written.
 pub(super) fn write_frame(
     state: &mut CacheState,
     region: &RegionHandle,

@@ -158,7 +158,7 @@ fn claims_exclude_each_other_and_write_backs() {
     assert!(!table.is_quiet(&(0..u64::MAX)) && table.is_quiet(&(0..7)));
 }
 
-/// A plan took all dirty pages at once, while all other threads waited for the table.
+/// Other threads wait for the table while a plan is made, so it has a fixed maximum of pages.
 #[test]
 fn a_plan_looks_at_so_many_pages_however_many_are_dirty() {
     let dirty = 5 * PLAN_PAGES_MAX + 7;
@@ -176,14 +176,14 @@ fn a_plan_looks_at_so_many_pages_however_many_are_dirty() {
         all.append(&mut pages);
     }
     assert_eq!(all, (0..u64::from(frames)).collect::<Vec<_>>());
-    // A place that is no more is one at the beginning.
+    // A position that no longer exists counts as the beginning.
     let mark = table.collect_dirty(Wanted::ALL, None, &mut pages);
     table
         .begin_write_back(PLAN_PAGES_MAX as u64)
         .expect("it is dirty");
     table.collect_dirty(Wanted::ALL, mark, &mut pages);
     assert_eq!(pages[0], 0);
-    // What is too young, or of a later epoch, ends the walk.
+    // A page that is too young, or of a later epoch, ends the walk.
     let young = Wanted {
         since: Time(9),
         ..Wanted::ALL

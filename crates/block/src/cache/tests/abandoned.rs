@@ -1,4 +1,4 @@
-//! Channels that are dropped while the kernel, or another thread, works on their transfers.
+//! Channels that are dropped while the kernel or another thread executes their transfers.
 
 use super::*;
 use crate::testing::Clock;
@@ -28,7 +28,7 @@ fn submit(channel: &mut dyn Channel, driver: &mut dyn Driver, operation: Operati
     channel.submit(request, &mut Context { now, driver })
 }
 
-/// Another channel could write the page anew, and the old write came last.
+/// Otherwise another channel could write the page again before the old write lands.
 #[test]
 fn a_page_is_let_go_once_the_kernel_is_done_with_its_write_back() {
     let options_of_file = FileOptions {
@@ -66,7 +66,7 @@ fn a_page_is_let_go_once_the_kernel_is_done_with_its_write_back() {
     assert_eq!(cache.snapshot().dirty, 1, "it was not known to be saved");
 }
 
-/// The dispatcher of a path carries the write-back out, and its device takes 50 ms.
+/// The dispatcher of a path executes the write-back; its device takes 50 ms.
 #[test]
 fn a_page_is_let_go_once_another_thread_is_done_with_its_write_back() {
     let options_of_delay = DelayOptions {

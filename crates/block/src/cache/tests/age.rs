@@ -1,4 +1,4 @@
-//! Pages that are dirty for too long.
+//! Pages that are dirty for longer than `dirty_expire`.
 
 use super::*;
 use base::Time;
@@ -45,7 +45,7 @@ fn a_page_that_is_written_all_the_time_grows_old_all_the_same() {
     bench.close();
 }
 
-/// A sleeping thread does not know of pages that another one leaves behind, until it is woken.
+/// A sleeping thread learns of the pages that another thread leaves only when it is woken.
 #[test]
 fn a_channel_that_closes_leaves_its_pages_to_those_that_stay() {
     let patience = Nanos::from_secs(60);
@@ -77,7 +77,7 @@ fn a_channel_that_closes_leaves_its_pages_to_those_that_stay() {
     });
 }
 
-/// No other channel wrote anything back for as long as it did not run.
+/// Otherwise no channel would write back while it does not run.
 #[test]
 fn a_channel_that_writes_back_and_does_not_run_any_more_is_replaced() {
     const HANG: u64 = crate::limits::CACHE_WRITES as u64;
@@ -98,7 +98,7 @@ fn a_channel_that_writes_back_and_does_not_run_any_more_is_replaced() {
     );
     let mut stuck = open(&cache);
     for page in 0..HANG + LEFT {
-        // No neighbours: each takes a transfer of its own.
+        // Not adjacent: each takes its own transfer.
         let written = stuck.write(2 * page, &[5; 4096]);
         written.expect("it is in the cache");
     }
@@ -113,7 +113,7 @@ fn a_channel_that_writes_back_and_does_not_run_any_more_is_replaced() {
     stuck.close();
 }
 
-/// It failed where a page was on its way at that moment.
+/// The change waits for a page that is in transfer at that moment.
 #[test]
 fn a_device_is_changed_when_the_pages_on_their_way_have_arrived() {
     let rule = FaultRule {
@@ -140,7 +140,8 @@ fn a_device_is_changed_when_the_pages_on_their_way_have_arrived() {
     bench.close();
 }
 
-/// A plan has room for some of the dirty pages only: those that it cannot write keep no others back.
+/// A plan has room for only some of the dirty pages: pages that it cannot write must not delay the
+/// remaining ones.
 #[test]
 fn younger_pages_do_not_wait_for_old_ones_that_are_claimed() {
     const CLAIMED: u32 = 1_500;

@@ -1,9 +1,9 @@
-//! Ranges that are erased below while other pages are used.
+//! Ranges that are erased below while pages outside of them are used.
 
 use super::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Memory that says when it begins to erase, and goes on when it is told to.
+/// Memory that reports when it begins to erase, and continues on request.
 #[derive(Debug)]
 struct HeldErase {
     ram: Arc<dyn Device>,
@@ -32,7 +32,7 @@ impl Device for HeldErase {
     }
 }
 
-/// No page was read ahead or written back by itself until all of the range was erased.
+/// Read-ahead and write-back of other pages must continue until all of the range is erased.
 #[test]
 fn pages_beside_a_range_that_is_erased_come_and_go() {
     let ((begun, begins), (goes_on, go_on)) = (channel(), channel());
@@ -42,14 +42,14 @@ fn pages_beside_a_range_that_is_erased_come_and_go() {
         go_on: Mutex::new(go_on),
     };
     let below = Arc::new(below);
-    // Every page that is dirty is written back at once.
+    // Every dirty page is written back at once.
     let cache = cache(Arc::clone(&below) as _, options(64, 0, 32));
     let mut bench = open(&cache);
     bench.write(0, &[7; 4096]).expect("it is in the cache");
     bench.write(96, &[7; 4096]).expect("it is in the cache");
     bench.write(1024, &[7; 4096]).expect("it is in the cache");
     std::thread::scope(|scope| {
-        // From the middle of a page on.
+        // The range begins in the middle of a page.
         let erased = scope.spawn(|| cache.erase(100 * 512, 4000 * 512));
         begins.recv().expect("it erases");
         bench.write(8, &[8; 4096]).expect("it is in the cache");

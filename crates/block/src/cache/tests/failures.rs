@@ -1,4 +1,4 @@
-//! Write-backs that fail: a Flush reports each, and its page is written again.
+//! Failing write-backs: a Flush reports each, and its page is written again.
 
 use super::*;
 use crate::testing::TestDevice;
@@ -64,8 +64,8 @@ fn a_page_that_cannot_be_written_at_the_close_is_reported_after_the_next_open() 
     bench.close();
 }
 
-/// Random requests over a device that fails one write in ten: the cache stays right, and the device
-/// is once a Flush succeeds.
+/// Random requests over a device that fails one write in ten: the cache content stays right, and so
+/// is the device's once a Flush succeeds.
 #[test]
 fn nothing_is_lost_when_write_backs_fail() {
     for seed in 1..=20 {
@@ -118,8 +118,8 @@ fn nothing_is_lost_when_write_backs_fail() {
     }
 }
 
-/// Each of two Flushes promises the same page, which could not be written: the second one succeeded,
-/// because the first one had reported the failure.
+/// Two Flushes cover the same page, which could not be written: the second must fail too, although
+/// the first has reported the failure.
 #[test]
 fn flushes_at_the_same_time_report_the_same_failure() {
     let rule = FaultRule {
@@ -141,7 +141,7 @@ fn flushes_at_the_same_time_report_the_same_failure() {
     bench.close();
 }
 
-/// A page that was written at the second attempt, before any Flush came, had failed all the same.
+/// This includes a page that is written at the second attempt, before a Flush.
 #[test]
 fn a_failure_in_the_background_is_reported_by_the_next_flush() {
     let rule = FaultRule {
@@ -167,8 +167,8 @@ fn a_failure_in_the_background_is_reported_by_the_next_flush() {
     bench.close();
 }
 
-/// Several channels write and flush; whenever a Flush succeeds, all that was acknowledged before it
-/// is on the device.
+/// Several channels write and flush; whenever a Flush succeeds, all writes acknowledged before it
+/// are on the device.
 #[test]
 fn a_flush_that_succeeds_has_put_everything_on_the_device() {
     for seed in 1..=12 {
@@ -210,7 +210,7 @@ fn a_flush_that_succeeds_has_put_everything_on_the_device() {
     }
 }
 
-/// A device that loses its cache as a remote one does.
+/// A device that loses its cache like a remote one.
 #[derive(Debug)]
 struct Forgetful(Arc<dyn Device>, Arc<AtomicU32>);
 
@@ -257,8 +257,8 @@ impl Channel for ForgetfulChannel {
     }
 }
 
-/// Of clients that share a channel only the first to flush was told that the device below the cache
-/// had lost its own.
+/// Each client of a shared channel receives the losses of the cache of the device below, not only
+/// the first to flush.
 #[test]
 fn losses_of_the_device_below_are_told_with_each_flush() {
     let losses = Arc::new(AtomicU32::new(0));
@@ -295,7 +295,7 @@ fn a_cache_has_a_life_of_its_own_within_that_of_the_device_below() {
     );
     assert_eq!(one.cache_life(), one.clone().cache_life());
     assert_ne!(one.cache_life(), other.cache_life());
-    // As whatever lies above it tells.
+    // The same number as a layer above it reports.
     assert_eq!(slow(Arc::new(one.clone())).cache_life(), one.cache_life());
     let path = PathDevice::start(Arc::new(one.clone()), Path::Stm, PathRules::default());
     assert_eq!(path.expect("it starts").cache_life(), one.cache_life());
@@ -311,8 +311,8 @@ fn a_cache_has_a_life_of_its_own_within_that_of_the_device_below() {
     assert_eq!(number.load(Ordering::Relaxed), 9, "the device is told");
 }
 
-/// A device that answers no write, and notes whether pages are on their way when a channel of it is
-/// dropped.
+/// A device that answers no write, and records whether pages are in transfer when a channel of it
+/// is dropped.
 #[derive(Debug)]
 struct Silent {
     below: Arc<dyn Device>,
@@ -358,7 +358,7 @@ impl Drop for SilentChannel {
     }
 }
 
-/// Another channel could write the page anew, and the old write came last.
+/// Otherwise another channel could write the page again before the old write lands.
 #[test]
 fn a_channel_that_is_dropped_lets_no_page_go_before_its_write_back_cannot_land() {
     let on_their_way = Arc::new(AtomicU32::new(0));
@@ -403,7 +403,7 @@ impl Channel for Returning {
     }
 }
 
-/// Its requests failed for good, although the device carried them out again.
+/// Its requests must not fail for good once the device executes them again.
 #[test]
 fn a_channel_whose_device_is_back_is_used_again() {
     let gone = Arc::new(AtomicBool::new(false));

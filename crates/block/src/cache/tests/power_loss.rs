@@ -1,5 +1,5 @@
-//! Power loss: a device with a volatile cache of its own forgets what was not flushed, and all
-//! that was acknowledged by Flush or as durable is still there.
+//! Power loss: a device with its own volatile cache loses unflushed writes, and keeps all those
+//! acknowledged by Flush or as durable.
 
 use super::*;
 use crate::device::check;
@@ -37,7 +37,7 @@ impl Content {
         }
     }
 
-    /// Power is lost: some of what was not flushed reached the medium by chance.
+    /// Loses power: a random part of the unflushed writes reached the medium.
     fn lose(&mut self, random: &mut Prng) {
         for (lba, block) in std::mem::take(&mut self.volatile) {
             if random.chance(1, 3) {
@@ -122,7 +122,7 @@ impl Channel for VolatileChannel {
     }
 }
 
-/// Values that each block may have after a power loss, the last one written at the end.
+/// Values that each block may have after a power loss, ending with the last one written.
 struct Model(Vec<Vec<u8>>);
 
 impl Model {
@@ -144,7 +144,7 @@ impl Model {
     }
 }
 
-/// One request of the load, complete when this returns.
+/// Executes one request of the load.
 fn step(bench: &mut Bench<UringDriver>, model: &mut Model, random: &mut Prng, value: u8) {
     let blocks = 1 + u32::try_from(random.below(20)).expect("a few");
     let lba = random.below(BLOCKS as u64 - u64::from(blocks));
@@ -183,7 +183,7 @@ fn step(bench: &mut Bench<UringDriver>, model: &mut Model, random: &mut Prng, va
     }
 }
 
-/// Runs a load until power is lost, and looks at what is left.
+/// Runs a load until power is lost, and checks the remaining content.
 fn lose_power(seed: u64) {
     let mut random = Prng::from_seed(seed);
     let content = Arc::new(Mutex::new(Content::default()));
@@ -197,7 +197,7 @@ fn lose_power(seed: u64) {
     let pages = dirty_max.max(1) + u32::try_from(random.below(60)).expect("a few");
     let cache = cache(below, options(pages, background, dirty_max));
     let mut model = Model(vec![vec![0]; BLOCKS]);
-    // Over a slow device a channel may wait for another one, which must run for that.
+    // Over a slow device a channel may wait for another one, which would have to run.
     let mut benches: Vec<_> = (0..if is_slow { 1 } else { 2 })
         .map(|_| open(&cache))
         .collect();

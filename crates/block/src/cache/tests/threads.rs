@@ -1,8 +1,8 @@
-//! Many threads on one cache, each of which knows what its blocks contain.
+//! Many threads on one cache, each of which checks the content of its own blocks.
 
 use super::*;
 
-/// One thread's load on its own blocks, among which those of the others lie.
+/// One thread's load on its own blocks, which are interleaved with those of the other threads.
 fn load(device: &dyn Device, thread: u64, threads: u64, requests: u32) {
     let mut bench = open(device);
     let bytes = bench.geometry().block_bytes as usize;
@@ -79,7 +79,7 @@ fn threads_that_read_the_same_pages_read_each_once() {
             scope.spawn(move || {
                 let mut bench = open(cache);
                 for page in 0..512 {
-                    // No two pages follow each other.
+                    // No two consecutive pages follow each other.
                     let page = page * 389 % 512;
                     bench.read(page, 1).expect("a read");
                 }
@@ -104,7 +104,7 @@ fn a_thread_that_dies_leaves_the_others_at_work() {
                     let _ = bench.write(lba, &[1; 3 * 512]);
                     let _ = bench.read(random.below(1_000), 3);
                 }
-                // Some are dropped with requests under way.
+                // Some are dropped with requests in flight.
                 if seed % 2 == 0 {
                     for lba in 0..20 {
                         let durable = lba % 2 == 0;

@@ -1,4 +1,4 @@
-//! A change that another channel makes between two steps of a turn wakes the channel that waits.
+//! A change by another channel between two steps of a turn wakes the waiting channel.
 
 use super::*;
 use crate::device::{Channel, Submit};
@@ -14,7 +14,7 @@ const DURABLE: Operation = Operation::Write { durable: true };
 const VOLATILE: Operation = Operation::Write { durable: false };
 
 thread_local! {
-    /// Operation of which the held requests are carried out.
+    /// Operation whose held requests are executed.
     static RELEASED: Cell<Operation> = const { Cell::new(DURABLE) };
     /// Runs when a durable write reaches the device.
     static AT_DURABLE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
@@ -71,8 +71,8 @@ fn request(driver: &UringDriver, tag: u64, operation: Operation, page: u64) -> R
     }
 }
 
-/// Pages that were written back before a request came that needs them stayed in the plug for its
-/// time, here for ever: the path has no dispatcher, and the clock stands.
+/// Pages that were written back before a request needs them must not stay plugged for the whole
+/// delay, here forever: the path has no dispatcher, and the clock is stopped.
 #[test]
 fn a_request_that_waits_for_plugged_pages_unplugs_them() {
     let waits_for_pages = [Operation::Flush, DURABLE, Operation::Verify];
@@ -116,8 +116,8 @@ fn a_request_that_waits_for_plugged_pages_unplugs_them() {
     }
 }
 
-/// The last write-back that a Flush waits for ended after the Flush had looked and before its
-/// channel registered to be woken: the channel slept with nothing left to do but the Flush.
+/// The last write-back that a Flush waits for ends after the Flush has checked and before its
+/// channel registers to be woken: the channel must not sleep then.
 #[test]
 fn a_flush_is_woken_by_a_write_back_that_ends_within_its_turn() {
     let below = TestDevice::new(ram(4096), |below| {
@@ -144,7 +144,7 @@ fn a_flush_is_woken_by_a_write_back_that_ends_within_its_turn() {
     turn_other(DURABLE);
     assert_eq!(cache.snapshot().dirty, 1, "it is on its way");
 
-    // The other one waits with a Flush, and with a write behind it for the page that is filled.
+    // The other channel waits with a Flush, followed by a write to the page that is being filled.
     let mut driver = driver();
     let mut channel = cache.open(&mut driver).expect("it opens");
     for (tag, operation, page) in [(1, Operation::Flush, 0), (2, DURABLE, 9)] {
@@ -154,7 +154,7 @@ fn a_flush_is_woken_by_a_write_back_that_ends_within_its_turn() {
     }
     channel.tick(&mut Context::begin(&mut driver));
 
-    // The fill ends. In the turn that this causes, the write-back ends when the Flush has looked.
+    // The fill ends. In the resulting turn, the write-back ends after the Flush has checked.
     turn_other(Operation::Read);
     let writer = Rc::clone(&other);
     AT_DURABLE.set(Some(Box::new(move || {

@@ -1,9 +1,9 @@
-//! One core's way into a file: requests become operations of the driver.
+//! One core's channel to a file: requests become operations of the driver.
 //!
-//! A request sits in a slot from `submit` until it is finished. Most are one operation on the
-//! request's own memory. Compare, Verify and data that is not aligned for direct I/O go through
-//! scratch memory, piece by piece; ranges that the file system cannot zero are written from a
-//! region of zeroes. Whatever is transferred short is continued. Nothing is allocated per request.
+//! A request occupies a slot from `submit` until it is finished. Most requests are one operation on
+//! their own memory. Compare, Verify and data that is not aligned for direct I/O go through scratch
+//! memory piece by piece; ranges that the file system cannot zero are written from a region of
+//! zeroes. Short transfers are continued. Nothing is allocated per request.
 
 use super::errno::{Direction, Unsupported, block_error, unsupported};
 use super::sync_queue::SyncQueue;
@@ -24,15 +24,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Kinds of operations, as they stand in an [`OpKey`].
+/// Kinds of operations, as encoded in an [`OpKey`].
 const KIND_SLOT: u8 = 0;
 const KIND_SYNC: u8 = 1;
 
-/// A file, on one core.
+/// One core's channel to a file.
 #[derive(Debug)]
 pub(super) struct FileChannel {
     op_namespace: OpNamespaceLease,
-    /// `None` once it was closed.
+    /// `None` once it is closed.
     file: Option<FileId>,
     geometry: Geometry,
     capabilities: Capabilities,
@@ -58,29 +58,29 @@ pub(super) struct FileChannel {
 struct Slot {
     tag: u64,
     operation: Operation,
-    /// Start of the range in the file, its length, and how much of it is done, in bytes.
+    /// Start of the range in the file, its length, and the bytes done, all in bytes.
     offset: u64,
     len: u64,
     done: u64,
     work: Work,
     /// The request's data, unless the driver has it.
     data: Option<IoSlice>,
-    /// Start of the data in its memory, for handing the slice back whole.
+    /// Start of the data in its memory, to return the whole slice.
     data_offset: usize,
 }
 
-/// The way in which a request is carried out.
+/// How a request is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
-    /// Carried out on the request's own memory.
+    /// On the request's own memory.
     Whole,
-    /// Through the scratch range that starts here.
+    /// Through the scratch range that starts at this byte.
     Scratch(usize),
-    /// Carried out by the file system.
+    /// By the file system.
     Allocate(Allocation),
-    /// Carried out by writing zeroes.
+    /// By writing zeroes.
     Zeroes,
-    /// Written already; what remains is to make it stable.
+    /// The data is written; only the sync remains.
     Sync,
 }
 
@@ -115,7 +115,7 @@ impl FileChannel {
         })
     }
 
-    /// Returns the error of a request that is wrong, or `None`.
+    /// Returns the error of an invalid request, or `None`.
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.gone {
             return Some(BlockError::Gone);
@@ -133,8 +133,7 @@ impl FileChannel {
         self.shared.flush_failed.load(Ordering::Acquire)
     }
 
-    /// Chooses the way in which the request will be carried out; `None` when there is no scratch
-    /// memory for it now.
+    /// Chooses how to execute the request; `None` if no scratch memory is free now.
     fn choose_work(&mut self, request: &Request) -> Option<Work> {
         let aligned = request
             .data
@@ -157,7 +156,7 @@ impl FileChannel {
         })
     }
 
-    /// Starts what the slot's request needs next.
+    /// Starts the next operation of the slot's request.
     fn advance(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let file = self.file.expect("a closed channel has no requests");
         let slot = self.slots.get_mut(key).expect("the caller found the slot");
@@ -207,7 +206,7 @@ impl FileChannel {
         cx.submit(OpKey::new(self.op_namespace.id(), KIND_SLOT, key), op);
     }
 
-    /// An operation of the slot's request has ended.
+    /// Handles the end of an operation of the slot's request.
     fn progress(
         &mut self,
         key: SlabKey,
@@ -239,10 +238,10 @@ impl FileChannel {
             (Err(error), _) => return self.failed(key, &error),
             (Ok(_), Work::Allocate(_)) => (slot.len - slot.done).min(ALLOCATE_PIECE_BYTES),
             (Ok(count), _) => {
-                // Direct I/O can only go on from an aligned place.
+                // Direct I/O can only continue at an aligned offset.
                 let count = count / self.align * self.align;
                 if count == 0 {
-                    // Nothing moves although it should: the file ends before its size.
+                    // Nothing was transferred: the file ends before its recorded size.
                     let error = Direction::of(slot.operation).failure();
                     return self.finish(key, Err(error));
                 }
@@ -260,7 +259,7 @@ impl FileChannel {
             }
             return self.advance(key, cx);
         }
-        // A direct write made its own data stable.
+        // A direct write has put its own data on stable storage.
         let stable = self.direct && slot.operation.has_data();
         if is_durable(slot.operation) && !stable {
             if self.closing {
@@ -273,14 +272,14 @@ impl FileChannel {
         self.finish(key, Ok(()));
     }
 
-    /// The kernel refused an operation of the slot's request.
+    /// Handles an operation of the slot's request that the kernel refused.
     fn failed(&mut self, key: SlabKey, error: &io::Error) {
         let Some(slot) = self.slots.get(key) else {
             return;
         };
         let direction = Direction::of(slot.operation);
         if self.direct && is_durable(slot.operation) && error.raw_os_error() == Some(libc::EIO) {
-            // It is the flush within the write that may have failed, and it will not fail again.
+            // The flush within the write may have failed, and the kernel reports that only once.
             self.shared.flush_failed.store(true, Ordering::Release);
         }
         let mut error = block_error(error, direction);
@@ -292,7 +291,7 @@ impl FileChannel {
         self.finish(key, Err(error));
     }
 
-    /// Makes everything stable for all that wait for it, unless that is under way already.
+    /// Starts a sync for all requests that wait for one, unless a sync is already running.
     fn start_sync(&mut self, cx: &mut Context<'_>) {
         let Some(file) = self.file else { return };
         if self.syncs.start() {
@@ -315,7 +314,7 @@ impl FileChannel {
                     BlockError::WriteFailure
                 })
             }
-            // Another core may have been told meanwhile that data is lost.
+            // Another core may have received a report of lost data meanwhile.
             Ok(_) if self.flush_failed() => Err(BlockError::WriteFailure),
             Ok(_) => Ok(()),
         };
@@ -373,12 +372,13 @@ const fn is_durable(operation: Operation) -> bool {
     )
 }
 
-/// `count` as a length in memory, at most `limit`.
+/// Converts `count` to a length in memory, at most `limit`.
 fn at_most(count: u64, limit: usize) -> usize {
     usize::try_from(count).map_or(limit, |count| count.min(limit))
 }
 
-/// The scratch memory of the request's next piece, with the piece in it where it is written.
+/// Returns the scratch memory of the request's next piece, filled with the piece if it is to be
+/// written.
 fn fill_scratch(slot: &Slot, scratch: &RegionHandle, at: usize) -> IoSlice {
     let piece = at_most(slot.len - slot.done, SCRATCH_BYTES);
     if let (true, Some(data)) = (slot.operation.is_write(), &slot.data) {
@@ -387,7 +387,7 @@ fn fill_scratch(slot: &Slot, scratch: &RegionHandle, at: usize) -> IoSlice {
     IoSlice::new(Memory::Region(scratch.clone()), at, piece)
 }
 
-/// Deals with `count` bytes that an operation moved.
+/// Processes `count` bytes that an operation transferred.
 fn take_piece(slot: &mut Slot, scratch: &RegionHandle, count: usize) -> Result<(), BlockError> {
     let done = at_most(slot.done, usize::MAX);
     match (slot.work, &mut slot.data) {
@@ -414,7 +414,7 @@ impl Channel for FileChannel {
         if request.operation == Operation::Flush && self.capabilities.read_only {
             return Submit::Done(request.ended(Ok(())));
         }
-        // What is finished but not reaped counts as well, so that the list of these is bounded.
+        // Finished requests that were not reaped count too, which bounds their list.
         if self.slots.len() + self.finished.len() >= FILE_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
@@ -422,7 +422,7 @@ impl Channel for FileChannel {
             return Submit::Busy(request);
         };
         let block = u64::from(self.geometry.block_bytes);
-        // A flush ignores its range, which may then be anywhere.
+        // A Flush ignores its range, which may be anything.
         let range = if request.operation == Operation::Flush {
             0
         } else {

@@ -31,7 +31,7 @@ impl Direction {
     }
 }
 
-/// The device error for an error of the kernel.
+/// Returns the device error for an error of the kernel.
 pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => BlockError::NoSpace,
@@ -49,17 +49,17 @@ pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError
     }
 }
 
-/// A reason for which the kernel did not zero a range; writing zeroes always can.
+/// Why the kernel did not zero a range. Writing zeroes is always possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsupported {
-    /// The file has no such operation.
+    /// The file does not support the operation.
     Ever,
-    /// The range, or the moment, does not allow it: a block device wants its own blocks, and does
-    /// not give up pages of its cache that are dirty.
+    /// Not possible for this range, or now: a block device requires alignment to its own blocks,
+    /// and does not drop dirty pages of its cache.
     ThisTime,
 }
 
-/// Returns the reason if an error says that a range cannot be zeroed; `None` for a failure.
+/// Returns the reason if an error means that a range cannot be zeroed; `None` for a failure.
 pub(super) fn unsupported(error: &io::Error) -> Option<Unsupported> {
     match error.raw_os_error()? {
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Some(Unsupported::Ever),

@@ -38,29 +38,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The file to open, and the way to open it.
+/// The file to open, and how to open it.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// A regular file or a block device.
     pub path: PathBuf,
     /// Size of a logical block in bytes: 512 or 4096.
     pub block_bytes: u32,
-    /// Bytes of the file that are used, and its size if it is created; a multiple of the block
-    /// size. `None`: all whole blocks that are there.
+    /// Bytes of the file to use, and its size if it is created; a multiple of the block size.
+    /// `None`: all whole blocks of the file.
     pub size: Option<u64>,
-    /// Makes a regular file that does not exist, and extends one that is shorter than `size`; the
-    /// new part is sparse.
+    /// Creates a missing regular file, and extends one that is shorter than `size`; the new part is
+    /// sparse.
     pub create: bool,
-    /// Opens it for reading only.
+    /// Opens it read-only.
     pub read_only: bool,
-    /// Bypasses the page cache where that is possible.
+    /// Bypasses the page cache if possible.
     pub direct: bool,
 }
 
-/// The way in which a file is accessed.
+/// How a file is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
-    /// Past the page cache.
+    /// Bypassing the page cache.
     Direct {
         /// Alignment of offsets, lengths and memory, in bytes; at most a block.
         align_bytes: u32,
@@ -69,16 +69,16 @@ pub enum IoMode {
     Buffered(BufferedReason),
 }
 
-/// The reason for which a file is accessed through the page cache.
+/// Why a file is accessed through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferedReason {
-    /// The options ask for it.
+    /// Requested by the options.
     Asked,
-    /// The file system has no direct I/O for this file.
+    /// The file system does not support direct I/O for this file.
     Unsupported,
-    /// Direct I/O needs larger blocks than the namespace has.
+    /// Direct I/O requires larger blocks than the namespace has.
     Alignment {
-        /// Alignment that direct I/O would need, in bytes.
+        /// Alignment that direct I/O requires, in bytes.
         align_bytes: u32,
     },
 }
@@ -101,11 +101,11 @@ impl fmt::Display for IoMode {
     }
 }
 
-/// State that the channels of all cores share.
+/// State shared by the channels of all cores.
 #[derive(Debug)]
 struct FileState {
     blocks: AtomicU64,
-    /// Data was lost on its way to stable storage: no flush may succeed any more.
+    /// True once data was lost on its way to stable storage: no Flush may succeed any more.
     flush_failed: AtomicBool,
 }
 
@@ -113,7 +113,7 @@ struct FileState {
 #[derive(Debug)]
 pub struct FileDevice {
     options: FileOptions,
-    /// Never used for I/O where a core can have a description of its own.
+    /// Not used for I/O if a core can have its own description.
     file: LockedFile,
     mode: IoMode,
     capabilities: Capabilities,
@@ -125,18 +125,18 @@ impl FileDevice {
     /// Opens and locks a file.
     ///
     /// # Errors
-    /// [`DeviceError::Io`] where the system refuses, for instance because another server has it
-    /// locked or because a block device is mounted; [`DeviceError::Invalid`] where it is of the
-    /// wrong kind or size.
+    /// [`DeviceError::Io`] if a system call fails, for example because another server has locked
+    /// the file or because a block device is mounted; [`DeviceError::Invalid`] for a wrong kind or
+    /// size.
     pub fn open(options: FileOptions) -> Result<Self, DeviceError> {
         Self::open_at(options, None)
     }
 
-    /// The same for a path below `folder`, out of which no symbolic link may lead, whatever is
-    /// changed there meanwhile.
+    /// The same for a path below `folder`. No symbolic link may lead out of the folder, even if the
+    /// folder is changed concurrently.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`DeviceError::Io`] for a path that leads elsewhere.
+    /// As [`open`](Self::open), and [`DeviceError::Io`] for a path that leads out of the folder.
     pub fn open_beneath(folder: &Path, options: FileOptions) -> Result<Self, DeviceError> {
         Self::open_at(options, Some(folder))
     }
@@ -179,13 +179,13 @@ impl FileDevice {
         self.mode
     }
 
-    /// Names the file itself, whatever its path and content: equal for the same file at any time,
-    /// and another for a file that was put in its place. A regular file is known by its inode and
-    /// its time of birth, or by its file system's device number where that keeps no such time; a
-    /// block device by its device number, which a restart of the machine may change.
+    /// Returns an identity of the file, independent of its path and content: constant for the same
+    /// file, and different for a file that replaced it. A regular file is identified by its inode
+    /// and its time of birth, or by its file system's device number if that records no time of
+    /// birth; a block device by its device number, which may change with a restart of the machine.
     ///
     /// # Errors
-    /// [`DeviceError::Io`] where the system does not tell.
+    /// [`DeviceError::Io`] if a system call fails.
     pub fn identity(&self) -> Result<String, DeviceError> {
         open::identity(&self.file, self.regular)
             .map_err(|error| self.io_error("identify", error, "check the disk"))
@@ -215,8 +215,8 @@ impl Device for FileDevice {
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         let own = open::reopen(&self.file, &self.options, self.mode);
-        // Without /proc there is only the one description. Then it is the shared flag alone that
-        // tells other cores of a failed flush.
+        // Without /proc there is only one description. Other cores then learn of a failed flush
+        // only from the shared flag.
         let file = own.or_else(|_| self.file.try_clone());
         let file = file.and_then(|file| driver.open_file(Arc::new(file)));
         let file = file.map_err(|source| {
@@ -230,8 +230,8 @@ impl Device for FileDevice {
         Ok(Box::new(channel))
     }
 
-    /// A regular file is cut or extended with the device. One of which only a part is used can
-    /// shrink but not grow: what follows that part is not ours to show, nor to delete.
+    /// A regular file is truncated or extended with the device. If only a part of it is used, it
+    /// can shrink but not grow, because the bytes after that part do not belong to the device.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         let path = self.options.path.display();
         let invalid = |message| Err(DeviceError::Invalid(message));
@@ -250,7 +250,8 @@ impl Device for FileDevice {
         let used = self.geometry().bytes();
         let there = open::size_of(&self.file)
             .map_err(|error| self.io_error("determine the size of", error, "check the disk"))?;
-        // A tail shorter than a block is no more than the rest of a size that was not round.
+        // A tail shorter than a block is the rest of a size that was not a multiple of the block
+        // size.
         let partly = there >= used + u64::from(self.options.block_bytes);
         if partly && bytes > used {
             return invalid(format!(
@@ -260,7 +261,7 @@ impl Device for FileDevice {
         }
         if !partly {
             if there > used && bytes > used {
-                // The rest of a block must not show up in a new one.
+                // The rest of a block must not appear in a new one.
                 self.set_len(used)?;
             }
             self.set_len(bytes)?;
@@ -283,8 +284,8 @@ impl Device for FileDevice {
 }
 
 impl FileDevice {
-    /// Puts a file of the device on stable storage. The system reports a loss to descriptions that
-    /// are opened later only where it has not reported it before, so no Flush succeeds after one.
+    /// Syncs a description of the device's file. The system reports a loss to descriptions that are
+    /// opened later only if it has not reported it before, so no Flush succeeds after a loss.
     fn sync(&self, file: &File) -> std::io::Result<()> {
         let synced = file.sync_all();
         let is_lost = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;

@@ -1,5 +1,5 @@
-//! Opens, locks and measures a file; finds out how it can be accessed. Everything here may block:
-//! it runs when a device is made, never while I/O does.
+//! Opens, locks and measures a file, and determines how it can be accessed. All of this may block:
+//! it runs when a device is created, never during I/O.
 
 use super::{BufferedReason, FileOptions, IoMode};
 use crate::LockedFile;
@@ -13,29 +13,29 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A file, ready for use.
+/// An opened file.
 pub(super) struct Opened {
     pub(super) file: LockedFile,
     pub(super) mode: IoMode,
     pub(super) regular: bool,
-    /// Bytes of the file that are used: whole blocks.
+    /// Bytes of the file that are used, in whole blocks.
     pub(super) bytes: u64,
-    /// True if the file gives deallocated space back.
+    /// True if the file system frees deallocated space of the file.
     pub(super) thin: bool,
     pub(super) preferred_bytes: u32,
 }
 
-/// The remedy for a file that does not lie below its folder.
+/// The remedy for a file that is not below its folder.
 const LEADS_OUT: &str = "a symbolic link leaves the permitted folder; use the path of the file \
     itself";
 
-/// Alignment of memory with which every kernel does direct I/O.
+/// Alignment of memory that is sufficient for direct I/O with every kernel.
 const PAGE_BYTES: usize = 4096;
 
-/// Alignments that direct I/O is tried with where the kernel does not tell which it needs.
+/// Alignments to try for direct I/O if the kernel does not report the required one.
 const PROBED_ALIGNMENTS: [usize; 2] = [512, 4096];
 
-/// Opens the file, wherever its path leads, or nowhere but below this folder.
+/// Opens the file at any path, or only below this folder.
 pub(super) fn open(options: &FileOptions, beneath: Option<&Path>) -> Result<Opened, DeviceError> {
     let path = &options.path;
     let found = match metadata(path, beneath) {
@@ -86,11 +86,11 @@ fn metadata(path: &Path, beneath: Option<&Path>) -> io::Result<Metadata> {
     }
 }
 
-/// Opens a file that lies below a folder: no step of the way leads out of it, by a symbolic link
-/// or `..`, whatever is changed there meanwhile.
+/// Opens a file below a folder: no step of the path leads out of it, by a symbolic link or `..`,
+/// even if the folder is changed concurrently.
 ///
 /// # Errors
-/// `EXDEV` where a step does, or the path is not below the folder.
+/// `EXDEV` if a step does, or if the path is not below the folder.
 pub fn open_beneath(folder: &Path, path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     let rest = path
         .strip_prefix(folder)
@@ -102,7 +102,7 @@ pub fn open_beneath(folder: &Path, path: &Path, flags: OFlags, mode: Mode) -> io
     Ok(file.into())
 }
 
-/// A further description of the open file `file`, accessed in the same way.
+/// Opens another description of the open file `file`, with the same access mode.
 pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Result<File> {
     let flags = if matches!(mode, IoMode::Direct { .. }) {
         OFlags::DIRECT
@@ -116,16 +116,16 @@ pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Re
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Makes a range of bytes read as zeroes: by the file system, or written. Returns the
-/// description that it did that with, which is to be synced.
+/// Makes a range of bytes read as zeroes, by the file system or by writing. Returns the description
+/// used, which must be synced.
 pub(super) fn erase(
     file: &File,
     options: &FileOptions,
     mode: IoMode,
     (offset, len): (u64, u64),
 ) -> io::Result<File> {
-    // In the way in which others write meanwhile: through the page cache, a page that the range
-    // begins in would be written whole, over what is written to its other blocks past the cache.
+    // In the same mode as concurrent writes. In the page cache, a page in which the range begins
+    // would be written as a whole, and could overwrite direct writes to its other blocks.
     let file = reopen(file, options, mode)?;
     let align = match mode {
         IoMode::Direct { align_bytes } => u64::from(align_bytes),
@@ -154,9 +154,9 @@ pub(super) fn erase(
     Ok(file)
 }
 
-/// Writes the sector that this range is a part of with zeroes in it. The blocks of the device are no
-/// smaller than its sectors, so that no write to the rest of this one is possible which would not
-/// show what is erased.
+/// Zeroes this range within a sector by reading and rewriting the sector. No request may write the
+/// rest of the sector meanwhile: the device's blocks are no smaller than its sectors, so it would
+/// be a request for a block that is being erased.
 fn erase_in_sector(file: &File, align: u64, range: Range<u64>) -> io::Result<()> {
     let sector = range.start - range.start % align;
     let memory = |at: u64| usize::try_from(at - sector).expect("a sector is small");
@@ -169,8 +169,8 @@ fn erase_in_sector(file: &File, align: u64, range: Range<u64>) -> io::Result<()>
     file.write_all_at(buffer, sector)
 }
 
-/// Writes zeroes from `offset` on, `len` bytes or a piece of these; returns how many. The memory is
-/// aligned for direct I/O.
+/// Writes up to `len` zeroes from `offset` on. Returns the number written. The memory is aligned
+/// for direct I/O.
 pub(super) fn write_zeroes(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let zeroes = vec![0; ZERO_PIECE_BYTES + PAGE_BYTES];
     let zeroes = &zeroes[zeroes.as_ptr().align_offset(PAGE_BYTES)..];
@@ -181,7 +181,7 @@ pub(super) fn write_zeroes(file: &File, offset: u64, len: u64) -> io::Result<u64
     Ok(piece as u64)
 }
 
-/// The size of a file or block device in bytes.
+/// Returns the size of a file or block device in bytes.
 pub(super) fn size_of(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
@@ -244,7 +244,7 @@ fn check_options(options: &FileOptions, found: Option<&Metadata>) -> Result<(), 
     }
 }
 
-/// Opens the file past the page cache if asked to; otherwise says why not.
+/// Opens the file for direct I/O if requested; otherwise returns the reason.
 fn open_file(
     options: &FileOptions,
     beneath: Option<&Path>,
@@ -252,7 +252,7 @@ fn open_file(
 ) -> Result<(File, Option<BufferedReason>), DeviceError> {
     let mut flags = OFlags::empty();
     if block_device && !options.read_only {
-        // The kernel then refuses a device that is mounted or part of another one.
+        // The kernel then refuses a device that is mounted or part of another device.
         flags |= OFlags::EXCL;
     }
     let creates = options.create && !options.read_only && !block_device;
@@ -275,7 +275,7 @@ fn open_file(
             } else {
                 OFlags::empty()
             };
-            // A new file is its owner's alone; where none is created, a mode is refused.
+            // A new file is accessible only to its owner; without creation, a mode is refused.
             let mode = if creates {
                 Mode::RUSR | Mode::WUSR
             } else {
@@ -314,7 +314,7 @@ fn flag_bits(flags: OFlags) -> i32 {
     flags.bits().cast_signed()
 }
 
-/// One writer or many readers, of those that ask; programs that do not ask are not held off.
+/// Locks the file for one writer or many readers. The lock is advisory.
 fn lock(file: File, options: &FileOptions) -> Result<LockedFile, DeviceError> {
     let locked = if options.read_only {
         LockedFile::shared(file)
@@ -331,7 +331,7 @@ fn lock(file: File, options: &FileOptions) -> Result<LockedFile, DeviceError> {
     })
 }
 
-/// Returns the bytes that are used, after the file was made as large as asked for.
+/// Returns the bytes to use, after extending the file to the requested size.
 fn fit_size(
     file: &File,
     options: &FileOptions,
@@ -374,8 +374,8 @@ fn fit_size(
     Ok(wanted)
 }
 
-/// Finds out what direct I/O needs of a file that was opened for it, and goes back to the page
-/// cache where the block size is smaller than that.
+/// Determines the alignment of a file that was opened for direct I/O, and falls back to the page
+/// cache if the block size is smaller.
 fn direct_mode(
     file: &File,
     options: &FileOptions,
@@ -395,8 +395,8 @@ fn direct_mode(
     Ok(IoMode::Buffered(reason))
 }
 
-/// Returns the alignment that direct I/O needs in file and memory, in bytes; `None` where there is
-/// no direct I/O.
+/// Returns the alignment that direct I/O requires in file and memory, in bytes; `None` if direct
+/// I/O is not supported.
 fn direct_alignment(file: &File, block_device: bool) -> Option<u32> {
     let wanted = StatxFlags::DIOALIGN;
     if let Ok(statx) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)
@@ -405,21 +405,21 @@ fn direct_alignment(file: &File, block_device: bool) -> Option<u32> {
         let align = statx.stx_dio_offset_align.max(statx.stx_dio_mem_align);
         return (statx.stx_dio_offset_align != 0).then_some(align);
     }
-    // A kernel before 6.1, or a file system that does not say.
+    // A kernel before 6.1, or a file system that does not report it.
     if block_device {
         return rustix::fs::ioctl_blksszget(file).ok();
     }
     let mut memory = vec![0u8; 3 * 4096];
     let start = memory.as_ptr().align_offset(4096);
     let found = PROBED_ALIGNMENTS.into_iter().find(|&align| {
-        // Aligned to `align` and to nothing larger.
+        // Aligned to `align` and to no larger power of two.
         let at = if align < 4096 { start + align } else { start };
         file.read_at(&mut memory[at..at + align], 0).is_ok()
     });
     found.and_then(|align| u32::try_from(align).ok())
 }
 
-/// Returns true if holes can be punched. Changes nothing to find out.
+/// Returns true if holes can be punched. The check changes nothing.
 fn gives_space_back(
     file: &File,
     metadata: &Metadata,
@@ -435,7 +435,7 @@ fn gives_space_back(
         return std::fs::read_to_string(limit).is_ok_and(|text| text.trim() != "0");
     }
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // Beyond the end there is nothing to lose.
+    // Beyond the end there is no data to lose.
     let end = metadata.len().next_multiple_of(4096);
     fallocate(file, mode, end, u64::from(options.block_bytes)).is_ok()
 }

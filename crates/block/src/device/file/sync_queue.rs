@@ -1,16 +1,16 @@
-//! The requests that wait for `fdatasync`, and those that share the one that runs.
+//! The requests that wait for `fdatasync`, and those that share the running one.
 //!
-//! One runs at a time. What comes meanwhile waits for the next one, which serves all of it. With
-//! several at once, one of them could report success for data that another one reported lost.
+//! One runs at a time. Requests that arrive meanwhile wait for the next one, which serves all of
+//! them. With several at a time, one could report success for data that another one reported lost.
 
 use base::SlabKey;
 use std::collections::VecDeque;
 
-/// The waiting and the riding, oldest first.
+/// Requests that share the running `fdatasync`, then waiting ones, each oldest first.
 #[derive(Debug)]
 pub(super) struct SyncQueue {
     keys: VecDeque<SlabKey>,
-    /// Requests at the front that share the `fdatasync` that runs.
+    /// Number of requests at the front that share the running `fdatasync`.
     started: usize,
     running: bool,
 }
@@ -24,13 +24,13 @@ impl SyncQueue {
         }
     }
 
-    /// Adds a request that waits.
+    /// Adds a waiting request.
     pub(super) fn push(&mut self, key: SlabKey) {
         self.keys.push_back(key);
     }
 
-    /// Returns true if an `fdatasync` must be started now: none runs, and a request waits. All
-    /// requests that wait share it.
+    /// Returns true if an `fdatasync` must be started now: none is running, and a request waits.
+    /// All waiting requests share it.
     pub(super) fn start(&mut self) -> bool {
         if self.running || self.keys.is_empty() {
             return false;
@@ -40,13 +40,13 @@ impl SyncQueue {
         true
     }
 
-    /// Takes the next request that shared the `fdatasync` that ended.
+    /// Takes the next request that shared the completed `fdatasync`.
     pub(super) fn pop_started(&mut self) -> Option<SlabKey> {
         self.started = self.started.checked_sub(1)?;
         self.keys.pop_front()
     }
 
-    /// Takes a request that still waits.
+    /// Takes a waiting request.
     pub(super) fn pop_waiting(&mut self) -> Option<SlabKey> {
         if self.keys.len() > self.started {
             self.keys.pop_back()
@@ -55,7 +55,7 @@ impl SyncQueue {
         }
     }
 
-    /// The one that ran has ended, and its riders were taken.
+    /// Ends the running `fdatasync`, after its requests were taken.
     pub(super) fn end(&mut self) {
         debug_assert!(self.started == 0, "every rider was answered");
         self.running = false;

@@ -1,4 +1,4 @@
-//! Files and block devices of this machine, with the kernel's driver.
+//! Files and block devices of this machine, with the io_uring driver.
 
 use super::{BufferedReason, FileDevice, FileOptions, IoMode, open as opening};
 use crate::testing::conformance::{Bench, Suite, run};
@@ -12,10 +12,10 @@ use std::process::{Command, Output};
 
 const SIZE: u64 = 8 << 20;
 
-/// Names the directory of a full file system to the test that runs in it.
+/// Environment variable with the directory of a full file system, for the test that runs in it.
 const FULL_DIRECTORY: &str = "SWITCHYARD_TEST_FULL_DIRECTORY";
 
-/// A directory that is removed with everything in it.
+/// A directory that is removed with its content.
 #[derive(Debug)]
 struct Directory(Folder);
 
@@ -149,7 +149,7 @@ fn a_file_has_one_writer() {
         ..options.clone()
     };
     assert!(refused(&reading).contains("another device or process uses it"));
-    // A core's channel does not keep the lock, nor does it need it.
+    // A core's channel neither holds nor needs the lock.
     let bench = Bench::open(driver(), &first).expect("it opens");
     bench.close();
     drop(first);
@@ -248,7 +248,7 @@ fn a_file_that_is_too_short_is_refused_or_extended() {
     assert_eq!(open(&whole).geometry().bytes(), SIZE);
 }
 
-/// A process that another thread starts has every open file until it executes its program.
+/// A process started by another thread has every open file until it executes its program.
 #[test]
 fn a_closed_device_is_free_though_a_forked_process_has_its_file() {
     let directory = Directory::temporary();
@@ -342,7 +342,7 @@ fn what_is_erased_reads_as_zeroes_and_nothing_else_does() {
         assert_eq!(bench.read(0, 10), Ok(vec![3; 10 * 512]));
         assert_eq!(bench.read(10, 80), Ok(vec![0; 80 * 512]));
         assert_eq!(bench.read(90, 10), Ok(vec![3; 10 * 512]));
-        // Where the file system cannot do it.
+        // As if the file system did not support it.
         let file = opening::reopen(&device.file, &options, device.mode).expect("it is open");
         let written = opening::write_zeroes(&file, 90 * 512, 512).expect("aligned for the mode");
         assert_eq!(written, 512);
@@ -383,7 +383,7 @@ fn a_regular_file_is_resized_and_what_was_cut_off_does_not_come_back() {
     device.resize(0).expect_err("no blocks");
     device.resize(u64::MAX).expect_err("too many blocks");
     drop(device);
-    // Of a file that is used in part, the rest is neither shown nor lost.
+    // If a file is used in part, the rest is neither exposed nor lost.
     File::options()
         .write(true)
         .open(&options.path)
@@ -449,7 +449,7 @@ fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// A block device over a file, while this lives.
+/// A loop device over a file, removed when dropped.
 struct Loop(String);
 
 impl Loop {
@@ -528,7 +528,7 @@ fn block_devices_pass() {
     }
 }
 
-/// What was given up by blocks of 512 bytes was not erased by direct I/O, which takes whole sectors.
+/// Direct I/O writes whole sectors; ranges of 512-byte blocks within them must still be erased.
 #[test]
 fn parts_of_the_sectors_of_a_block_device_are_erased() {
     let directory = Directory::temporary();
@@ -551,7 +551,8 @@ fn parts_of_the_sectors_of_a_block_device_are_erased() {
     let direct = IoMode::Direct { align_bytes: 4096 };
     assert_eq!(file.mode(), direct);
     let mut expected = vec![7; 16 * 4096];
-    // In one sector, from one to another one with whole ones between, to and from the end of one.
+    // Within one sector, across sectors with whole ones between, and to and from the end of a
+    // sector.
     for range in [512..1024, 5120..20992, 24576..25088, 32256..36864] {
         let len = range.end - range.start;
         file.erase(range.start as u64, len as u64)
@@ -563,8 +564,8 @@ fn parts_of_the_sectors_of_a_block_device_are_erased() {
     bench.close();
 }
 
-/// Runs a test of this file again, in a process of its own in which a directory is a file system
-/// of two MiB. What cannot be done here is said, and nothing is tested.
+/// Runs a test of this file again, in a process in which a directory is a file system of 2 MiB. If
+/// that is not possible here, it reports so and tests nothing.
 fn in_a_small_file_system(test: &str) {
     let directory = Directory::temporary();
     let script = "mount -t tmpfs -o size=2m tmpfs \"$1\" && exec \"$2\" --exact \"$3\" --nocapture";
@@ -639,7 +640,7 @@ fn a_full_file_system_is_no_space_and_space_that_is_given_back_is_used_again() {
     bench.close();
 }
 
-/// The kernel reports lost data once; a Flush that comes later must fail as well.
+/// The kernel reports lost data once; a later Flush must fail too.
 #[test]
 fn after_a_failed_flush_none_succeeds_until_the_device_is_opened_anew() {
     let Some(directory) = std::env::var_os(FULL_DIRECTORY) else {
@@ -707,7 +708,7 @@ fn a_file_keeps_its_identity_and_another_in_its_place_has_its_own() {
     let first = identity(&options);
     let moved = directory.0.path().join("moved");
     fs::rename(&options.path, &moved).expect("a file that is there");
-    // While the first one is there, its inode is no other file's.
+    // While the first file exists, no other file has its inode.
     assert_ne!(identity(&options), first);
     fs::rename(&moved, &options.path).expect("a file that is there");
     assert_eq!(identity(&options), first);
@@ -716,14 +717,14 @@ fn a_file_keeps_its_identity_and_another_in_its_place_has_its_own() {
     assert_eq!(device.identity().expect("a file"), first);
 }
 
-/// The system reports a loss once; a channel that is opened after that report flushed with success.
+/// The system reports a loss once; a channel opened after that report must not flush successfully.
 #[test]
 fn no_flush_succeeds_after_an_erase_that_could_not_be_synced() {
     let directory = Directory::temporary();
     let mut device = open(&directory.options(4096));
     let mut bench = Bench::open(driver(), &device).expect("it opens");
     assert_eq!(bench.operate(Operation::Flush, 0, 0), Ok(()));
-    // It takes zeroes, and cannot be synced.
+    // It accepts zeroes, and cannot be synced.
     let null = File::options().read(true).write(true).open("/dev/null");
     let null = LockedFile::shared(null.expect("it is there")).expect("nothing has it");
     let file = std::mem::replace(&mut device.file, null);

@@ -1,13 +1,12 @@
-//! A flash device, emulated: memory that takes as long as flash would, and in which requests get
-//! in each other's way. `[ReFlex §2.2, Fig. 1, Fig. 3]`
+//! An emulated flash device: memory with the service times of flash, and with interference between
+//! requests. `[ReFlex §2.2, Fig. 1, Fig. 3]`
 //!
-//! Isolation needs a device that interferes; this one does, on any machine, and is the same in the
-//! simulator. The [`Profile`] says what it is made of, [`Timing`] when a request ends, a [`Ram`]
-//! device holds the data. A request takes effect when it is submitted and its completion is held
-//! back. The device begins when it is told, and not when the turn did in which that happens: it
-//! would take in what the software takes before. Threads share the device as they would a real one.
-//! It is always in the state after long random writes, the worst, which is what a cost model is made
-//! for.
+//! Isolation can only be tested on a device with interference; this one interferes on any machine,
+//! and equally in the simulator. The [`Profile`] lists its parts, [`Timing`] computes the end of a
+//! request, a [`Ram`] device holds the data. A request takes effect when it is submitted, and its
+//! completion is held back. Its time starts at the submission, not at the start of the turn, which
+//! would hide the software's time before it. Threads share the device like a real one. It is always
+//! in the state after long random writes, the worst one, for which a cost model is made.
 
 mod profile;
 #[cfg(test)]
@@ -30,10 +29,10 @@ use base::units::Lba;
 use reactor::{Context, Driver, OpNamespace};
 use std::sync::Arc;
 
-/// Bytes of a page: what flash reads and writes at once.
+/// Bytes of a flash page, the unit of reads and programs.
 const PAGE_BYTES: u64 = 4096;
 
-/// A flash device of memory.
+/// An emulated flash device in memory.
 #[derive(Debug)]
 pub struct Flash {
     ram: Ram,
@@ -56,7 +55,7 @@ impl Flash {
         })
     }
 
-    /// Returns the timing model, to make the device slower while it runs.
+    /// Returns the timing model, through which the device can be made slower while it runs.
     #[must_use]
     pub fn timing(&self) -> &Timing {
         &self.timing
@@ -107,7 +106,7 @@ impl Device for Flash {
     }
 }
 
-/// One core's way in.
+/// One core's channel.
 #[derive(Debug)]
 struct FlashChannel {
     ram: Box<dyn Channel>,
@@ -120,7 +119,7 @@ struct FlashChannel {
 }
 
 impl FlashChannel {
-    /// The pages that an operation touches.
+    /// Returns the pages that an operation accesses.
     fn access(&self, operation: Operation, lba: Lba, blocks: u32) -> Access {
         let first = lba.0.saturating_mul(self.block_bytes);
         let end = first.saturating_add(u64::from(blocks) * self.block_bytes);
@@ -151,7 +150,7 @@ impl Channel for FlashChannel {
         }
         let access = self.access(request.operation, request.lba, request.blocks);
         match self.ram.submit(request, cx) {
-            // A comparison that failed has read; anything else that was refused took no time.
+            // A failed comparison has read; any other refused request took no time.
             Submit::Done(completion)
                 if matches!(completion.result, Ok(()) | Err(BlockError::CompareFailure)) =>
             {

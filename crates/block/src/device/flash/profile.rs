@@ -1,11 +1,11 @@
 //! The parts of an emulated device, by the name of its profile.
 //!
-//! `A`, `B` and `C` behave as the three devices of `[ReFlex Fig. 3]`: a write loads them as much as
-//! 10, 20 and 16 reads, and A serves a load of nothing but reads at twice the rate. A is Fig. 1's:
-//! 420 K tokens a second at a p95 of 500 µs, 570 K at 2 ms, about 1 M reads a second. What the
-//! paper does not say (the rates of B and C) is of the order of devices of their time. `A/8` has an
-//! eighth of A's dies: the same latencies at an eighth of the rate, for machines that cannot keep
-//! up with more. `dram-ssd` is the memory-backed device of `[Yu §4]`: 7 µs for 4 KiB, 700 MB/s.
+//! `A`, `B` and `C` behave as the three devices of `[ReFlex Fig. 3]`: a write costs as much as 10,
+//! 20 and 16 reads, and A serves a read-only load at twice the rate. A is the device of Fig. 1: 420
+//! K tokens/s at a p95 of 500 µs, 570 K at 2 ms, about 1 M reads/s. Values that the paper does not
+//! state (the rates of B and C) are typical of devices of their time. `A/8` has an eighth of A's
+//! dies: the same latencies at an eighth of the rate, for machines that cannot reach more.
+//! `dram-ssd` is the memory-backed device of `[Yu §4]`: 7 µs for 4 KiB, 700 MB/s.
 
 use base::Nanos;
 use std::fmt;
@@ -19,13 +19,13 @@ pub struct Profile {
     extra: ExtraDelay,
 }
 
-/// Time that a device takes beyond its profile: the sensitivity study's F and C, in whole
+/// Service time in addition to the profile: F and C of the sensitivity study, in whole
 /// microseconds. `[Yu §6.6]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraDelay {
     /// For each command (F).
     pub command: Nanos,
-    /// For each page of 4 KiB that a command moves (C).
+    /// For each page of 4 KiB that a command transfers (C).
     pub page: Nanos,
 }
 
@@ -40,35 +40,35 @@ enum Family {
 /// The parts of a device, and the time that each takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Dies, which work independently.
+    /// Number of dies, which work independently.
     pub dies: u32,
-    /// Channels, which carry pages to and from equally many dies each.
+    /// Number of channels, each of which serves the same number of dies.
     pub channels: u32,
-    /// A page on its channel.
+    /// Transfer of a page over its channel.
     pub transfer: Nanos,
-    /// Reading a page from a die that also programs, or did lately. Longer work (a program, an
-    /// erase) is suspended after as much, to let reads through.
+    /// Read of a page from a die while the device also programs, or did recently. Longer work (a
+    /// program, an erase) is suspended after this time to let reads through.
     pub read: Nanos,
     /// The same while the device only reads.
     pub read_alone: Nanos,
     /// Programming a page.
     pub program: Nanos,
-    /// Pages that the garbage collection reads and programs again for each page that is written,
-    /// in thousandths: what random writes on a full device lead to.
+    /// Pages that garbage collection reads and programs again for each page written, in
+    /// thousandths: the result of random writes on a full device.
     pub moved_permille: u64,
     /// Erasing a block.
     pub erase: Nanos,
     /// Pages in a block.
     pub block_pages: u64,
-    /// Pages in the write buffer, which loses nothing with the power. Without one, a write ends
-    /// when it is programmed.
+    /// Pages in the write buffer, which survives a power loss. 0: none; a write then ends when it
+    /// is programmed.
     pub buffer_pages: u32,
-    /// Putting a write into the buffer.
+    /// Storing a write in the buffer.
     pub buffered: Nanos,
-    /// Time that the controller adds to each command; commands overlap.
+    /// Time of the controller for each command; commands overlap.
     pub command: Nanos,
-    /// The device carries out one command at a time: nothing of two commands overlaps, and only
-    /// `command` and `transfer` count.
+    /// The device executes one command at a time: no parts of two commands overlap, and only
+    /// `command` and `transfer` apply.
     pub serial: bool,
 }
 
@@ -77,7 +77,7 @@ const A: Parts = Parts {
     channels: 16,
     transfer: Nanos::from_micros(5),
     read: Nanos::from_micros(100),
-    // A little more than half, as shorter reads also queue less: so that the curves meet.
+    // Slightly more than half, because shorter reads also queue less: so the curves meet.
     read_alone: Nanos::from_micros(53),
     program: Nanos::from_micros(200),
     moved_permille: 2_400,
@@ -113,8 +113,8 @@ const C: Parts = Parts {
     ..A
 };
 
-/// 4 KiB take 5.851 µs at 700 MB/s; what is left of 7 µs is the command's. There is one table of
-/// extents and one register that says that a command is done. `[Yu §5.2]`
+/// 4 KiB take 5.851 µs at 700 MB/s; the remainder of 7 µs is the command's. There is one table of
+/// extents and one register that reports the completion of a command. `[Yu §5.2]`
 const DRAM_SSD: Parts = Parts {
     dies: 1,
     channels: 1,
@@ -148,8 +148,7 @@ impl Profile {
 }
 
 impl Parts {
-    /// Returns the time for which dies work for each page that is written, garbage collection
-    /// included.
+    /// Returns the time for which dies work per page written, including garbage collection.
     #[must_use]
     pub const fn work(&self) -> Nanos {
         let moved = (self.read.0 + self.program.0) * self.moved_permille / 1000;
@@ -190,13 +189,13 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A name that no profile has.
+/// An invalid profile name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// The device.
+    /// The unknown device.
     #[error("unknown flash profile {0:?}; use A, B, C (or a fraction such as A/8) or dram-ssd")]
     Unknown(String),
-    /// The part of it.
+    /// An invalid divisor of a device.
     #[error("{divisor:?} does not divide the {dies} dies of {family}; use a divisor of {dies}")]
     Divisor {
         /// The whole device.
@@ -214,7 +213,7 @@ pub enum ProfileError {
     Delay(String),
 }
 
-/// Reads the extra delay behind a profile's name: `5us`, `5us+20us`.
+/// Parses the extra delay after a profile's name: `5us`, `5us+20us`.
 fn extra_delay(text: &str) -> Result<ExtraDelay, ProfileError> {
     let micros = |text: &str| {
         let number = text.strip_suffix("us")?.parse().ok();
@@ -333,7 +332,7 @@ mod tests {
         );
     }
 
-    /// The parts add up to what the paper measured.
+    /// The parts add up to the paper's measurements.
     #[test]
     fn a_write_works_as_long_as_the_paper_says() {
         for (parts, cost) in [(A, 10), (B, 20), (C, 16)] {

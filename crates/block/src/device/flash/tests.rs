@@ -19,8 +19,8 @@ fn parts(name: &str) -> Parts {
     name.parse::<Profile>().expect("a profile").parts()
 }
 
-/// The p95 latency of 4 KiB reads in microseconds, of an open-loop load of random requests at
-/// `iops`, of which `reads` are reads (0 to 1).
+/// Returns the p95 latency of 4 KiB reads in microseconds, for an open-loop load of random requests
+/// at `iops` with a share of `reads` (0 to 1).
 fn p95(parts: Parts, iops: f64, reads: f64) -> f64 {
     const WARM_UP: usize = 10_000;
     const REQUESTS: usize = 50_000;
@@ -48,7 +48,7 @@ fn p95(parts: Parts, iops: f64, reads: f64) -> f64 {
     latencies[latencies.len() * 95 / 100] as f64 / 1e3
 }
 
-/// The load that keeps a p95 (in microseconds), within a hundredth.
+/// Returns the load with this p95 (in microseconds), within 1 %.
 fn iops_at(parts: Parts, latency: f64, reads: f64) -> f64 {
     let (mut low, mut high) = (1_000.0, 4e6);
     while high / low > 1.01 {
@@ -62,8 +62,8 @@ fn iops_at(parts: Parts, latency: f64, reads: f64) -> f64 {
     low
 }
 
-/// Fits 1 / IOPS = (r + (1 − r) × w) / rate to loads of equal latency, by least squares; returns
-/// the write cost w and the rate in tokens a second.
+/// Fits 1 / IOPS = (r + (1 − r) × w) / rate to loads of equal latency, by least squares. Returns
+/// the write cost w and the rate in tokens/s.
 fn fit(points: &[(f64, f64)]) -> (f64, f64) {
     let (mut rr, mut rw, mut ww, mut ry, mut wy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for &(reads, iops) in points {
@@ -106,7 +106,7 @@ fn the_write_cost_is_recovered() {
     }
 }
 
-/// Device A of the paper: 420 K tokens a second at 500 µs, 570 K at 2 ms.
+/// Device A of the paper: 420 K tokens/s at 500 µs, 570 K at 2 ms.
 #[test]
 fn device_a_has_the_papers_knee() {
     let parts = parts("A");
@@ -141,7 +141,7 @@ fn writes_make_reads_late() {
     assert!(p95(parts, 1_000.0, 1.0) < 100.0, "an unloaded read is fast");
 }
 
-/// A part of a device has its latencies, at a part of its rate.
+/// A scaled device has the same latencies at the scaled rate.
 #[test]
 fn a_scaled_device_is_as_late() {
     for reads in [1.0, 0.9] {
@@ -167,7 +167,7 @@ fn a_memory_device_takes_seven_microseconds() {
     assert_eq!(timing.finish(last, Access::Flush), last);
 }
 
-/// Commands of any size are answered, in a bounded number of steps.
+/// Commands of any size complete, in a bounded number of steps.
 #[test]
 fn the_largest_requests_end_some_time() {
     let timing = Timing::new(parts("A"));
@@ -181,7 +181,7 @@ fn the_largest_requests_end_some_time() {
     ] {
         assert!(timing.finish(Time(1), access) >= Time(1));
     }
-    // A flood of writes is held back by the dies once the buffer is full.
+    // The dies limit a flood of writes once the buffer is full.
     let timing = Timing::new(parts("A/8"));
     let now = Time(1);
     let first = timing.finish(now, Access::Write { pages: 1 }).since(now);
@@ -193,14 +193,14 @@ fn the_largest_requests_end_some_time() {
     assert!(last > Nanos::from_millis(100), "{last}");
 }
 
-/// A bench of a device with a clock of its own, and the clock.
+/// Returns a bench of a device with its own clock, and the clock.
 fn bench(flash: &Flash, now: Time) -> (Bench<ClockedDriver>, Rc<Cell<Time>>) {
     let clock = Rc::new(Cell::new(now));
     let driver = Clock::driver(driver(), Rc::clone(&clock));
     (Bench::open(driver, flash).expect("memory"), clock)
 }
 
-/// The device waits as the model says, in whatever time the core has.
+/// The completion comes at the time of the model, independent of the core's time.
 #[test]
 fn a_completion_comes_at_its_time() {
     let flash = Flash::new("A".parse().expect("a profile"), 1 << 20, 512).expect("small");
@@ -224,8 +224,8 @@ fn a_completion_comes_at_its_time() {
     assert_eq!(channel.deadline(), Time::NEVER);
 }
 
-/// It began with the turn, so what the thread did in the turn before it, or others while it had no
-/// processor, took no time.
+/// It must not begin at the start of the turn, which would hide the thread's earlier work in the
+/// turn, or time without a processor.
 #[test]
 fn a_request_begins_when_the_device_is_told() {
     let flash = Flash::new("dram-ssd".parse().expect("a profile"), 1 << 20, 512).expect("small");
@@ -241,7 +241,7 @@ fn a_request_begins_when_the_device_is_told() {
     assert_eq!((counted.requests, counted.took), (1, Nanos(7_000)));
 }
 
-/// Two cores are in each other's way.
+/// Requests of two cores interfere.
 #[test]
 fn cores_share_the_device() {
     let flash = Flash::new("A/64".parse().expect("a profile"), 1 << 20, 512).expect("small");

@@ -1,24 +1,24 @@
-//! The end of a request to flash: the model, without data and without waiting.
+//! The completion time of a flash request: the model, without data and without waiting.
 //!
-//! A page lies on a die, which does one thing after another, in the order in which it was asked;
-//! channels carry pages likewise. Reads wait for what the die does already. Writes end in a buffer
-//! and load the dies later: with a program, and with what the garbage collection moves and erases.
-//! Such work is cut into slices as long as a read (it is suspended to let reads through) and spread
-//! over the dies, so that it disturbs reads as much as so many more of them would: the reason why
-//! one weight for writes is enough (`[ReFlex Fig. 3]`). As long as nothing was programmed for a
-//! while, dies read faster.
+//! A page is on a die, which executes its operations one after another in order of arrival;
+//! channels transfer pages likewise. Reads wait for the die's current work. Writes complete in a
+//! buffer and load the dies later: with a program, and with the pages that garbage collection moves
+//! and the blocks that it erases. This work is cut into slices of the length of a read (it is
+//! suspended to let reads through) and spread over the dies, so that it disturbs reads as much as
+//! the same number of further reads would. That is why one weight for writes is enough (`[ReFlex
+//! Fig. 3]`). If nothing was programmed for a while, dies read faster.
 //!
-//! [`Timing`] only remembers until when each part is busy, so an answer takes no event queue: it
-//! depends on `now` and the order of questions alone, in virtual time as on a machine. All threads
-//! of a device share it: atomics, no lock. A device that ages, or is cooled too little, is
-//! [slower](Timing::slow_down) from then on; one that collects garbage for a while is
-//! [busy](Timing::storm). Must never: keep a question waiting, or let a request end before `now`.
+//! [`Timing`] only stores the time until which each part is busy, so it needs no event queue: a
+//! result depends only on `now` and the order of calls, in virtual and in real time. All threads of
+//! a device share it, with atomics and no lock. An ageing or overheated device is
+//! [slower](Timing::slow_down) from then on; garbage collection for a while makes it
+//! [busy](Timing::storm). Invariant: a call never blocks, and no request ends before `now`.
 
 use super::profile::Parts;
 use base::{Nanos, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Dies read faster once nothing was programmed for so long.
+/// Time without a program operation after which dies read faster.
 const SETTLE: Nanos = Nanos::from_millis(20);
 
 /// Entries in one page of the map: 4 bytes each.
@@ -27,7 +27,7 @@ const MAP_PAGES: u64 = 1024;
 /// Map pages that one command changes at most: the map of 1 GiB.
 const MAP_PAGES_MAX: u64 = 256;
 
-/// A request, as far as its time goes. Pages are 4 KiB.
+/// The properties of a request that determine its duration. Pages are 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads of consecutive pages.
@@ -37,22 +37,22 @@ pub enum Access {
         /// Number of pages.
         pages: u64,
     },
-    /// Writes of pages; the device chooses the place.
+    /// Writes of pages; the device chooses their location.
     Write {
         /// Number of pages.
         pages: u64,
     },
-    /// Changes of the map of pages, without data (Write Zeroes, Deallocate).
+    /// Changes of the page map without data (Write Zeroes, Deallocate).
     Map {
         /// Number of pages.
         pages: u64,
     },
-    /// A flush costs the command alone: what the buffer holds is safe.
+    /// A flush costs only the command, because the buffer survives a power loss.
     Flush,
 }
 
 impl Access {
-    /// The pages that move between the device and its host.
+    /// Returns the number of pages transferred between the device and its host.
     fn pages_carried(self) -> u64 {
         match self {
             Self::Read { pages, .. } | Self::Write { pages } => pages,
@@ -62,7 +62,7 @@ impl Access {
     }
 }
 
-/// The pages of the map that hold the entries of `pages` pages.
+/// Returns the number of map pages with the entries of `pages` pages.
 fn map_pages(pages: u64) -> u64 {
     pages.div_ceil(MAP_PAGES).min(MAP_PAGES_MAX)
 }
@@ -73,19 +73,19 @@ pub struct Timing {
     parts: Parts,
     dies: Box<[AtomicU64]>,
     channels: Box<[AtomicU64]>,
-    /// Time at which each place of the write buffer is free, in the order in which they are used.
+    /// Time at which each slot of the write buffer is free, in the order of use.
     buffer: Box<[AtomicU64]>,
     written: AtomicU64,
-    /// Work of writes so far, in nanoseconds; its slices are numbered by it.
+    /// Total work of writes in nanoseconds; the slices are numbered by it.
     work: AtomicU64,
     /// Time of the last program operation.
     programmed_at: AtomicU64,
-    /// Pace of the device: time of an operation in hundredths of the profile's.
+    /// Duration of an operation in percent of the profile's.
     pace_percent: AtomicU64,
 }
 
 impl Timing {
-    /// A device that is idle.
+    /// Creates an idle device.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let idle = |count: u32| (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -101,22 +101,21 @@ impl Timing {
         }
     }
 
-    /// Sets the pace of dies and channels, in hundredths of the time that they take when new: 100
-    /// is a device as it was made, 200 one that is half as fast. What is under way ends as it was
-    /// to.
+    /// Sets the duration of die and channel operations in percent of the profile's: 100 is a new
+    /// device, 200 one of half the speed. Operations in flight keep their end.
     pub fn slow_down(&self, percent: u32) {
         self.pace_percent
             .store(percent.max(1).into(), Ordering::Relaxed);
     }
 
-    /// Makes every die busy with work of its own for this long, after what it does already.
+    /// Makes every die busy with internal work for this time, after its current work.
     pub fn storm(&self, now: Time, span: Nanos) {
         for die in &self.dies {
             reserve(die, now, span);
         }
     }
 
-    /// Returns the time that an operation takes now, if it takes `span` on a new device.
+    /// Returns the current duration of an operation that takes `span` on a new device.
     fn paced(&self, span: Nanos) -> Nanos {
         match self.pace_percent.load(Ordering::Relaxed) {
             100 => span,
@@ -124,13 +123,13 @@ impl Timing {
         }
     }
 
-    /// Returns the time at which a request that comes now ends.
+    /// Returns the time at which a request that arrives now completes.
     pub fn finish(&self, now: Time, access: Access) -> Time {
         self.finish_all(now, std::iter::once(access))
     }
 
-    /// Returns the time at which a command of several extents that comes now ends: the controller's
-    /// time counts once.
+    /// Returns the time at which a command of several extents that arrives now completes: the
+    /// controller's time counts once.
     pub fn finish_all(&self, now: Time, accesses: impl Iterator<Item = Access>) -> Time {
         if self.parts.serial {
             let pages = accesses.map(Access::pages_carried);
@@ -151,7 +150,7 @@ impl Timing {
         ends.max().unwrap_or(now) + self.parts.command
     }
 
-    /// Pages are striped over the dies; more than there are dies queue up evenly.
+    /// Pages are striped over the dies; more pages than dies queue evenly.
     fn read(&self, now: Time, page: u64, pages: u64) -> Time {
         let programmed_at = Time(self.programmed_at.load(Ordering::Relaxed));
         let alone = programmed_at == Time::ZERO || now.since(programmed_at) >= SETTLE;
@@ -171,7 +170,7 @@ impl Timing {
         end
     }
 
-    /// Moves `pages` pages to or from a die, over its channel.
+    /// Transfers `pages` pages to or from a die, over its channel.
     fn on_die(&self, now: Time, die: usize, pages: u64, each: Nanos) -> Time {
         let (transfer, each) = (self.paced(self.parts.transfer), self.paced(each));
         let channel = &self.channels[place(die as u64, self.channels.len() as u64)];
@@ -196,7 +195,8 @@ impl Timing {
         end
     }
 
-    /// A page ends in the buffer as soon as a place is free, which it is once programmed.
+    /// A page completes in the buffer once a slot is free, that is, once its previous page is
+    /// programmed.
     fn write_buffered(&self, now: Time) -> Time {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let slot = &self.buffer[place(number, self.buffer.len() as u64)];
@@ -205,12 +205,12 @@ impl Timing {
         accepted + self.parts.buffered
     }
 
-    /// Loads the dies with what a page that is written brings; returns when it is programmed.
+    /// Loads the dies with the work of a written page. Returns the time at which it is programmed.
     fn program(&self, now: Time) -> Time {
         let slice = self.parts.read;
         let work = self.parts.work();
         let before = self.work.fetch_add(work.0, Ordering::Relaxed);
-        // Whole slices only; the rest of one is done with the next page.
+        // Whole slices only; the rest of a slice is done with the next page.
         let (first, last) = (before / slice.0, (before + work.0) / slice.0);
         let own = self.parts.program.0.div_ceil(slice.0);
         let anywhere = scatter(first);
@@ -230,7 +230,7 @@ impl Timing {
     }
 }
 
-/// Takes a part for `span`, as soon as it is free, but not before `earliest`.
+/// Reserves a part for `span`, once it is free, but not before `earliest`.
 fn reserve(part: &AtomicU64, earliest: Time, span: Nanos) -> (Time, Time) {
     let mut busy = part.load(Ordering::Relaxed);
     loop {
@@ -247,8 +247,8 @@ fn place(number: u64, count: u64) -> usize {
     usize::try_from(number % count).expect("as many as are in memory")
 }
 
-/// A number that nothing follows from (the finaliser of SplitMix64): writes that come evenly do
-/// not meet dies evenly.
+/// A pseudo-random number (the finaliser of SplitMix64), so that evenly spaced writes do not hit
+/// dies evenly.
 fn scatter(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! A layer that counts what passes, for tests of what is above it.
+//! A layer that counts requests and completions, for tests of the code above it.
 
 use crate::device::Device;
 use crate::layer::below::{Ended, Layer, LayerDevice};
@@ -8,20 +8,20 @@ use reactor::Driver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests of all channels up to now.
+/// Requests of all channels so far.
 #[derive(Debug, Default)]
 struct Counters {
     submitted: AtomicU64,
     completed: AtomicU64,
 }
 
-/// What [`Counters`] counted that has ended.
+/// Number of completed requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Total {
     pub(crate) completed: u64,
 }
 
-/// A reading of the counters.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     submitted: u64,
@@ -39,7 +39,7 @@ impl Snapshot {
     }
 }
 
-/// A device that is observed.
+/// A device whose requests are counted.
 #[derive(Debug)]
 pub(crate) struct Stats {
     inner: Arc<dyn Device>,
@@ -53,7 +53,7 @@ impl Stats {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        // What is completed was submitted: in this order none is missing.
+        // A completed request was submitted before: in this order none is missed.
         let completed = self.counters.completed.load(Ordering::Acquire);
         let submitted = self.counters.submitted.load(Ordering::Acquire);
         Snapshot {

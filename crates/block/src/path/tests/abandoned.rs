@@ -1,4 +1,4 @@
-//! Runners that are dropped while the kernel works on requests of other threads.
+//! Runners that are dropped while the kernel executes requests of other threads.
 
 use super::*;
 use crate::testing::holding_driver;
@@ -36,8 +36,8 @@ fn end_of(channel: &mut dyn Channel, driver: &mut dyn Driver) -> Option<Result<(
     channel.reap().map(|done| done.result)
 }
 
-/// They were aborted at once: memory was used again that the kernel read or wrote, and a write landed
-/// after a later one.
+/// If they were aborted at once, memory would be reused that the kernel still reads or writes, and
+/// a write could land after a later one.
 #[test]
 fn requests_of_others_are_aborted_once_the_kernel_is_done_with_them() {
     for operation in [Operation::Read, Operation::Write { durable: false }] {

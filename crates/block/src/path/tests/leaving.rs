@@ -1,5 +1,4 @@
-//! Runners that return to their programs, that are deposed, that lose their way to the device, or
-//! that end.
+//! Runners that return to their programs, are deposed, lose their channel to the device, or end.
 
 use super::*;
 use crate::Completion;
@@ -39,7 +38,7 @@ fn open_all(device: &PathDevice, count: usize) -> (Vec<ClockedDriver>, Vec<Box<d
     (drivers, channels)
 }
 
-/// Reads take 10 ms, writes 50.
+/// Reads take 10 ms, writes 50 ms.
 fn delayed() -> PathDevice {
     delayed_by(50)
 }
@@ -54,7 +53,8 @@ fn delayed_by(write_millis: u64) -> PathDevice {
     start(Arc::new(Delay::new(ram(64), options)), Path::Stm).in_calls()
 }
 
-/// It took the other's request and returned, and the answer waited for its next call.
+/// It must not take another thread's request and return, so that the answer waits for its next
+/// call.
 #[test]
 fn a_thread_whose_call_is_done_takes_no_batch() {
     let device = delayed();
@@ -74,7 +74,7 @@ fn a_thread_whose_call_is_done_takes_no_batch() {
     assert_eq!(device.snapshot().taken_over, 0);
 }
 
-/// The other's request was sent with its own, and takes longer.
+/// The other thread's request was sent with its own, and takes longer.
 #[test]
 fn a_call_is_done_when_nothing_is_under_way_for_others() {
     let device = delayed();
@@ -95,7 +95,7 @@ fn a_call_is_done_when_nothing_is_under_way_for_others() {
     assert_eq!(reap(&mut *waits), Some((2, Ok(()))));
 }
 
-/// Those of the runner itself were counted as well: all but one of a single thread's.
+/// Requests of the runner itself must not count.
 #[test]
 fn requests_of_others_lose_the_election() {
     let device = delayed();
@@ -112,7 +112,7 @@ fn requests_of_others_lose_the_election() {
     assert_eq!(counts(), (1, 1));
 }
 
-/// What the deposed one sent is under way for 50 ms more, and it turns meanwhile.
+/// The deposed runner's commands are in flight for 50 ms more, and it runs meanwhile.
 #[test]
 fn a_runner_that_was_deposed_does_not_hide_that_its_successor_is_stuck() {
     let device = delayed();
@@ -134,7 +134,7 @@ fn a_runner_that_was_deposed_does_not_hide_that_its_successor_is_stuck() {
     assert_eq!(reap(&mut *channels[2]), Some((3, Ok(()))));
 }
 
-/// It did not know that it was deposed, and its look for a stuck runner came a while later.
+/// Even if it does not know yet that it was deposed, and its next check for a stuck runner is late.
 #[test]
 fn a_queue_that_is_handed_to_a_runner_that_was_deposed_is_run() {
     let device = delayed_by(12);
@@ -155,7 +155,7 @@ fn a_queue_that_is_handed_to_a_runner_that_was_deposed_is_run() {
     assert_eq!(reap(&mut *channels[0]), Some((3, Ok(()))));
 }
 
-/// Others waited as long as its device took, or as it was not woken.
+/// Otherwise other threads would wait as long as its device takes, or until it is woken.
 #[test]
 fn a_runner_that_sleeps_for_long_is_deposed() {
     let options = DelayOptions {
@@ -171,7 +171,7 @@ fn a_runner_that_sleeps_for_long_is_deposed() {
     }
     assert!(channels[0].deadline() > at(1_100), "it sleeps");
     put(&mut *channels[1], &mut drivers[1], at(1_100), true, 2);
-    // It is left alone for as long as devices take that work.
+    // It is not deposed within the service time of working devices.
     let done = (1..100).find(|&millis| {
         turn(
             &mut *channels[1],
@@ -185,21 +185,21 @@ fn a_runner_that_sleeps_for_long_is_deposed() {
     assert!(done.is_some(), "it waits as long as the other sleeps");
 }
 
-/// A device with channels that lose their way to it.
+/// A device whose channels lose their connection.
 #[derive(Debug)]
 struct Ways {
     ram: Ram,
     opened: AtomicUsize,
-    /// The channel with this number is gone.
+    /// Number of the channel that is gone.
     gone: usize,
     fate: Arc<Fate>,
 }
 
 #[derive(Debug, Default)]
 struct Fate {
-    /// All channels are gone, and the device.
+    /// True if all channels, and the device, are gone.
     all: AtomicBool,
-    /// The one that was gone is back.
+    /// True if that channel is back.
     back: AtomicBool,
 }
 
@@ -225,7 +225,7 @@ impl Ways {
 }
 
 impl Device for Ways {
-    /// A device that went away has no block.
+    /// A device that is gone has no blocks.
     fn geometry(&self) -> Geometry {
         let all_gone = self.fate.all.load(Ordering::SeqCst);
         Geometry {
@@ -291,7 +291,7 @@ impl Channel for Way {
     }
 }
 
-/// All failed, whichever thread they were of.
+/// The requests of the remaining threads must not fail.
 #[test]
 fn a_submitter_that_lost_its_way_fails_alone() {
     let (device, fate) = Ways::start(Path::Stm, 0);
@@ -304,7 +304,7 @@ fn a_submitter_that_lost_its_way_fails_alone() {
     assert_eq!(reap(&mut *lost), Some((1, Err(BlockError::Gone))));
     turn(&mut *others, &mut second, at(3));
     assert_eq!(reap(&mut *others), Some((2, Ok(()))));
-    // It wins no election any more.
+    // It no longer wins elections.
     let request = Request {
         tag: 3,
         operation: Operation::Flush,
@@ -326,7 +326,7 @@ fn a_submitter_that_lost_its_way_fails_alone() {
     assert_eq!(reap(&mut *others), Some((4, Err(BlockError::Gone))));
 }
 
-/// It was out of range: a device that went away has no block.
+/// The error must not be an out-of-range one.
 #[test]
 fn a_request_to_a_device_that_went_away_is_told_so() {
     for path in Path::ALL {
@@ -349,7 +349,7 @@ fn a_request_to_a_device_that_went_away_is_told_so() {
     }
 }
 
-/// Turns a submitter by its clock until its request is done.
+/// Runs a submitter by its clock until its request completes.
 fn finish(
     channel: &mut dyn Channel,
     driver: &mut ClockedDriver,
@@ -385,7 +385,7 @@ fn submitters_run_the_queues_of_a_dispatcher_that_lost_its_way() {
     }
 }
 
-/// Its requests failed for good.
+/// Its requests must not fail for good.
 #[test]
 fn a_submitter_whose_way_is_back_submits_again() {
     for path in [Path::Stm, Path::Atm, Path::Htm, Path::TwoQueue] {
@@ -405,7 +405,7 @@ fn a_submitter_whose_way_is_back_submits_again() {
     }
 }
 
-/// Submitters ran its queues for good.
+/// Submitters must not run its queues for good.
 #[test]
 fn a_dispatcher_whose_way_is_back_runs_its_queues_again() {
     for path in [Path::Interrupt, Path::Poll] {
@@ -434,7 +434,7 @@ fn a_dispatcher_whose_way_is_back_runs_its_queues_again() {
     }
 }
 
-/// How often the dispatcher was woken.
+/// Number of times that the dispatcher was woken.
 #[derive(Debug, Default)]
 struct Rings(AtomicUsize);
 
@@ -444,7 +444,8 @@ impl Wake for Rings {
     }
 }
 
-/// Nobody told the dispatcher, which had looked while the queue was run: the write stayed there.
+/// The dispatcher checked while the queue was run: it must be notified of the write that stays
+/// there.
 #[test]
 fn the_dispatcher_is_told_of_what_is_plugged_when_a_submitter_does_not_run_it() {
     let options = DelayOptions {
@@ -466,13 +467,13 @@ fn the_dispatcher_is_told_of_what_is_plugged_when_a_submitter_does_not_run_it() 
     put(&mut *channels[1], &mut drivers[1], at(20), true, 2);
     put(&mut *plugs, &mut own, at(30), false, 3);
     assert!(bell.may_sleep(|| device.inner.queues[0].due(at(30)) == Time::NEVER));
-    // The runner leaves the queue to the other one, which ends as well.
+    // The runner leaves the queue to the other submitter, which ends as well.
     channels.remove(0);
     assert!(!told(), "it is not its part");
     channels.remove(0);
     assert!(told(), "it has to look");
     assert_eq!(device.inner.queues[0].due(at(40)), at(1_020));
-    // One that has not looked is told by those who wait.
+    // A dispatcher that has not checked yet is notified by the waiting submitters.
     assert!(bell.may_sleep(|| true));
     turn(&mut *plugs, &mut own, at(50));
     assert!(!told());
@@ -480,7 +481,7 @@ fn the_dispatcher_is_told_of_what_is_plugged_when_a_submitter_does_not_run_it() 
     assert!(told(), "the write is due");
 }
 
-/// Requests waited for ever for a dispatcher whose ring was broken.
+/// Requests must not wait forever for a dispatcher whose ring failed.
 #[test]
 fn submitters_run_the_queues_of_a_dispatcher_that_ended() {
     let dispatched = Path::ALL.into_iter().filter(|&path| path != Path::Sync);
@@ -503,7 +504,7 @@ fn submitters_run_the_queues_of_a_dispatcher_that_ended() {
     }
 }
 
-/// A channel that takes commands over extents, and fails all of them at once.
+/// A channel that accepts commands over extents, and fails all of them at once.
 #[derive(Debug)]
 struct FailsLateChannel {
     fails: Arc<AtomicBool>,
@@ -529,7 +530,7 @@ impl Channel for FailsLateChannel {
     }
 }
 
-/// Each of their requests became a command of its own, and there was no place for so many.
+/// Each of their requests becomes a separate command, for which there must be room.
 #[test]
 fn many_merged_commands_may_fail_at_once() {
     const SUBMITTERS: u64 = 5;

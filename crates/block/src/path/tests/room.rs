@@ -1,4 +1,4 @@
-//! Submitters that find no room in the channel below.
+//! Submitters that get no room in the channel below.
 
 use super::*;
 use crate::Completion;
@@ -54,8 +54,8 @@ impl Channel for NarrowChannel {
     }
 }
 
-/// Each try passed for progress, so that it polled as long as the device took, or its connection was
-/// down.
+/// An attempt without success must not count as progress: it would poll as long as the device
+/// takes, or its connection is down.
 #[test]
 fn a_thread_that_finds_no_room_polls_no_longer_for_it() {
     let options = DelayOptions {
