@@ -1,4 +1,4 @@
-//! A core that is warm allocates nothing for a read or a write, whichever way its data travels.
+//! A warm core allocates nothing for a read or a write, however its data is transferred.
 #![allow(unsafe_code)] // A global allocator is an unsafe trait.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
@@ -29,13 +29,13 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if COUNTED.try_with(Cell::get).unwrap_or(false) {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// 64 commands at a time: reads, in-capsule writes, and a write by R2T.
+/// Executes 64 commands at a time: reads, in-capsule writes, and a write by R2T.
 fn round(client: &mut Client, data: &[u8]) {
     let mut bytes = Vec::new();
     for cid in 0..64u16 {
@@ -90,7 +90,7 @@ fn a_warm_core_does_not_allocate() {
 
 fn warm_up_and_count(qos: Option<Arc<DeviceQos>>) {
     let scheduled = qos.is_some();
-    // Marks the thread that opens it, which is the target's.
+    // Marks the thread that opens the device, which is the target's.
     let marking = TestDevice::new(common::ram(16 * MIB), |ram| {
         COUNTED.set(true);
         ram

@@ -1,4 +1,4 @@
-//! At the default level a person sees each line that takes a part of the budget of lines.
+//! At the default level, every line that uses the log budget is visible.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 
 #[path = "all/common/mod.rs"]
@@ -9,8 +9,8 @@ use switchyard_target::limits::LOG_LINES_PER_PEER;
 use tracing::Level;
 use wire::fabrics::ConnectData;
 
-/// Refused Connects were logged at INFO, and took the lines of violations that a person would have
-/// seen, with the number of those that were suppressed.
+/// Regression: refused Connects were logged at INFO and used up the budget of visible lines about
+/// violations, including the number of suppressed lines.
 #[test]
 fn refusals_are_seen_and_take_no_line_unseen() {
     log::keep(Level::WARN);

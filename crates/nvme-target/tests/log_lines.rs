@@ -1,7 +1,8 @@
-//! A peer that breaks the rules thousands of times causes few lines of log, and none with its data.
+//! A peer that violates the protocol thousands of times causes few log lines, and none with its
+//! data.
 //!
-//! That holds at every level but TRACE: TRACE is for developers, has a line for each state of each
-//! command and connection, and no bound.
+//! This applies to every level except TRACE, which is for developers, logs each state of each
+//! command and connection, and has no limit.
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
@@ -18,15 +19,15 @@ use wire::tcp::framer::Role;
 use wire::tcp::limits::TERM_REQ_BYTES_MAX;
 use wire::tcp::{FatalErrorStatus, TermReq};
 
-/// What the peer sends as data.
+/// Data that the peer sends.
 const DATA: &[u8] = b"a secret that is nobody's business";
 
-/// Violations of each kind.
+/// Number of violations of each kind.
 const TIMES: u64 = 700;
 
 #[test]
 fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
-    // Every level that has a bound.
+    // The most verbose level with a limit.
     log::keep(Level::DEBUG);
     let began = Instant::now();
     let bed = Bed::new();
@@ -43,7 +44,7 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
     for _ in 0..TIMES {
         violate(bed.address(), DATA);
         let mut fresh = Client::dial(bed.address(), Dialect::default());
-        // Refused Connects, and data with a wrong digest, cost nobody the connection.
+        // Refused Connects and data with a wrong digest do not end the connection.
         let data = Client::connect_data(NQN, ConnectData::CNTLID_STATIC_ANY - 1);
         let refused = fresh.connect(&Client::connect_command(3, 31, 0), &data);
         assert!(!refused.status.is_success());
@@ -71,7 +72,7 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
         count <= periods * u64::from(LOG_LINES_PER_PEER),
         "{lines:#?}"
     );
-    // Whatever else is logged does not depend on what the peer does.
+    // The remaining lines do not depend on the peer's behavior.
     assert!(lines.len() as u64 - count <= 10, "{lines:#?}");
     let data = String::from_utf8_lossy(DATA);
     assert!(

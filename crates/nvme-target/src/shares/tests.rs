@@ -37,7 +37,7 @@ fn queue(accounts: &mut Accounts, host: &str, tenant: Option<&str>, class: Class
     holding
 }
 
-/// A connection to discovery from the address of a host.
+/// Returns a connection to discovery from the address of a host.
 fn discovery(accounts: &mut Accounts, host: &str) -> Holding {
     let mut holding = Holding::new(accounts.fresh());
     holding.belongs_to(accounts.discovery(address(host)));

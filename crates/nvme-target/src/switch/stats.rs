@@ -50,7 +50,7 @@ counters! {
         caravans: doorbell::DoorbellCounters,
         /// Service of received data while `Latency` work was active.
         receive: ServiceStats,
-        /// Service of data to be sent while `Latency` work was active.
+        /// Service of output while `Latency` work was active.
         send: ServiceStats,
     }
 }

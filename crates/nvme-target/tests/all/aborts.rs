@@ -1,4 +1,4 @@
-//! Aborts: no host has more of them wait than it was told.
+//! Aborts: the number of waiting Aborts is bounded by the announced limit (ACL).
 
 use crate::common;
 use crate::common::{Bed, Client};
@@ -8,7 +8,7 @@ use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::identify::Cns;
 use wire::nvme::{Abort, AdminCommand, Completion, Identify, IdentifyController, Status};
 
-/// ACL, which is zero-based, as the number of Aborts.
+/// Returns ACL, a 0's based value, as the number of Aborts.
 fn announced(admin: &mut Client) -> usize {
     let identify = Identify::new(Cns::CONTROLLER, 0).encode(0);
     let (_, bytes) = admin.fetch(identify, IDENTIFY_BYTES);
@@ -16,7 +16,7 @@ fn announced(admin: &mut Client) -> usize {
     usize::from(identify.acl) + 1
 }
 
-/// Sends so many Aborts at once. Returns their answers.
+/// Sends `count` Aborts at once. Returns their answers.
 fn abort(admin: &mut Client, count: usize) -> Vec<Completion> {
     let mut bytes = Vec::new();
     for _ in 0..count {
@@ -28,7 +28,8 @@ fn abort(admin: &mut Client, count: usize) -> Vec<Completion> {
     (0..count).map(|_| admin.completion()).collect()
 }
 
-/// As many as its admin queue has entries waited for the end of a turn, or for another core.
+/// Regression: an admin queue could have all of its entries waiting for the end of a turn or for
+/// another core.
 #[test]
 fn more_aborts_at_a_time_than_announced_are_refused() {
     for cores in [1, 2] {
@@ -36,7 +37,7 @@ fn more_aborts_at_a_time_than_announced_are_refused() {
         let (mut admin, _queue) = bed.host();
         let most = announced(&mut admin);
         let mut refused = 0;
-        // What was sent at once may arrive in pieces, each in another turn.
+        // Commands sent at once may arrive in pieces, in different turns.
         common::eventually("too many wait at a time", || {
             let answers = abort(&mut admin, 16);
             let (served, others): (Vec<Completion>, Vec<_>) = answers
@@ -51,7 +52,7 @@ fn more_aborts_at_a_time_than_announced_are_refused() {
             refused += others.len();
             refused > 0
         });
-        // A host that keeps to the limit is never refused, however often it aborts.
+        // A host that respects the limit is never refused, however often it aborts.
         for _ in 0..50 {
             let answers = abort(&mut admin, most);
             assert!(answers.iter().all(|answer| answer.status.is_success()));

@@ -1,4 +1,4 @@
-//! Who may connect as which tenant, and which blocks each may touch.
+//! Access by tenant: which hosts may connect as which tenant, and which blocks each may access.
 
 use crate::common;
 use crate::common::{
@@ -13,7 +13,7 @@ use wire::nvme::{Command, DatasetManagement, GetLogPage, IoOpcode, Nqn, Status};
 
 const STRANGER: &str = "nqn.2026-11.io.example:stranger";
 
-/// A tenant that is one host, and may do what the grants say; without any, everything.
+/// Returns a tenant with one host and these grants; `None`: all rights.
 fn tenant(host: &str, grants: Option<Vec<AccessGrant>>) -> TenantOptions {
     let grants = grants.map(|grants| {
         let everywhere = |grant| TenantGrant {
@@ -30,7 +30,7 @@ fn tenant(host: &str, grants: Option<Vec<AccessGrant>>) -> TenantOptions {
     }
 }
 
-/// Blocks of namespace 1.
+/// Returns a grant on blocks of namespace 1.
 fn grant(first: u64, blocks: u64, write: bool) -> AccessGrant {
     AccessGrant {
         namespace: Some(1),
@@ -40,7 +40,7 @@ fn grant(first: u64, blocks: u64, write: bool) -> AccessGrant {
     }
 }
 
-/// Only these are somebody.
+/// Returns a tenancy that refuses hosts without a tenant.
 fn only(tenants: Vec<TenantOptions>) -> Tenancy {
     Tenancy {
         tenants,
@@ -52,7 +52,7 @@ fn set(bed: &Bed, tenancy: &Tenancy) {
     bed.handle().set_tenants(tenancy).expect("a good tenancy");
 }
 
-/// Tries to connect a queue by a name.
+/// Tries to connect a queue under a host name.
 fn connect(bed: &Bed, host: &str, cntlid: u16, queue: u16) -> (Client, Status) {
     let mut client = Client::dial(bed.address(), Dialect::default());
     let names = [NQN, host].map(|name| Nqn::new(name).expect("a name"));
@@ -70,7 +70,8 @@ fn deallocate(client: &mut Client, ranges: &[(u64, u32)]) -> Status {
     client.execute(command, &list).status
 }
 
-/// Without networks a name is believed from anywhere. But one that is not quite a tenant's is nobody's, and nobody comes in beside somebody who was let in.
+/// Without networks, a host name is accepted from any address. A name that resembles a tenant's
+/// belongs to no tenant, and a foreign host cannot join the controller of an admitted one.
 #[test]
 fn a_host_that_lies_about_its_nqn_gets_nothing() {
     let bed = Bed::with(Limits::default(), 2);
@@ -86,7 +87,7 @@ fn a_host_that_lies_about_its_nqn_gets_nothing() {
         let (_, status) = connect(&bed, slip, ConnectData::CNTLID_DYNAMIC, 0);
         assert!(status.is(Status::CONNECT_INVALID_HOST), "{slip}: {status}");
     }
-    // A queue more for the controller of somebody who was let in, by another name.
+    // A further queue, under another name, for the controller of an admitted host.
     let cntlids = bed.handle().snapshot().controllers;
     let cntlids: Vec<u16> = cntlids.iter().map(|controller| controller.id).collect();
     assert_eq!(cntlids.len(), 1);
@@ -98,7 +99,7 @@ fn a_host_that_lies_about_its_nqn_gets_nothing() {
     );
 }
 
-/// Names prove nothing by themselves: one that is bound to networks is believed from there only.
+/// A host name alone proves nothing: a name that is bound to networks is accepted only from them.
 #[test]
 fn a_name_is_believed_from_its_networks_only() {
     let bed = Bed::with(Limits::default(), 2);
@@ -110,7 +111,7 @@ fn a_name_is_believed_from_its_networks_only() {
         ..tenant(HOST, None)
     };
     let there = from(&["192.0.2.0/24"]);
-    // Even where strangers are served: who claims to be somebody else is no stranger.
+    // Even if hosts without a tenant are served: a host that claims a foreign name is refused.
     for others in [Others::Serve, Others::Refuse] {
         let tenants = vec![there.clone()];
         set(&bed, &Tenancy { tenants, others });
@@ -120,13 +121,13 @@ fn a_name_is_believed_from_its_networks_only() {
     set(&bed, &only(vec![from(&["192.0.2.0/24", "127.0.0.1/32"])]));
     let (mut admin, mut queue) = bed.host();
     assert!(queue.read(0, 1).0.status.is_success());
-    // A change counts for who is connected, too.
+    // A change applies to connected hosts, too.
     set(&bed, &only(vec![there]));
     assert!(admin.try_receive().is_none(), "its controller ends");
     assert!(queue.try_receive().is_none());
 }
 
-/// The ancestor refused a tenant's first connection, and let its second one pass.
+/// A refused tenant's second connection must be refused like its first.
 #[test]
 fn a_refused_tenants_second_connection_is_refused_too() {
     let bed = Bed::with(Limits::default(), 2);
@@ -135,8 +136,8 @@ fn a_refused_tenants_second_connection_is_refused_too() {
         let (_, status) = connect(&bed, STRANGER, ConnectData::CNTLID_DYNAMIC, 0);
         assert!(status.is(Status::CONNECT_INVALID_HOST), "{status}");
     }
-    // One that lies about its name gets as far as whoever has that name, and not to another's
-    // controller.
+    // A host with a false name gets the access of that name, but not to a controller of another
+    // host.
     let (mut admin, status) = connect(&bed, HOST, ConnectData::CNTLID_DYNAMIC, 0);
     assert!(status.is_success(), "{status}");
     admin.enable();
@@ -150,7 +151,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     assert!(queue.read(0, 1).0.status.is_success());
 }
 
-/// The ancestor looked at a command's first block alone.
+/// All blocks of a command are checked, not only the first.
 #[test]
 fn a_range_whose_last_block_is_not_granted_is_refused() {
     let bed = Bed::new();
@@ -173,13 +174,13 @@ fn a_range_whose_last_block_is_not_granted_is_refused() {
         assert_eq!(completion.status.is_success(), granted, "{first} {blocks}");
         assert!(granted || (denied(completion.status) && read.is_empty()));
         let new = pattern(first, blocks as usize * BLOCK);
-        // In the capsule, and by R2T, which must not be asked for.
+        // In the capsule, and by R2T, which must not be sent.
         let status = client.write(first, &new).status;
         assert_eq!(denied(status), !granted, "{first} {blocks} {status}");
         let status = client.write_by_r2t(first, &new).status;
         assert_eq!(denied(status), !granted, "{first} {blocks} {status}");
     }
-    // A range that wraps around to what is granted.
+    // A range that wraps around to granted blocks.
     let status = client.read(u64::MAX, 10).0.status;
     assert!(!status.is_success(), "{status}");
     set(&bed, &Tenancy::default());
@@ -210,7 +211,7 @@ fn unmap_write_zeroes_and_compare_cannot_bypass_the_permissions() {
     assert!(denied(on_blocks(&mut client, zero, 11, 2)));
     assert!(denied(on_blocks(&mut client, IoOpcode::VERIFY, 11, 2)));
     assert!(on_blocks(&mut client, IoOpcode::VERIFY, 0, 12).is_success());
-    // What a Compare finds out is what is there.
+    // A Compare reveals the content of blocks.
     let compare = |client: &mut Client, first: u64, data: &[u8]| {
         client.execute(io(IoOpcode::COMPARE, first, 1), data).status
     };
@@ -218,7 +219,7 @@ fn unmap_write_zeroes_and_compare_cannot_bypass_the_permissions() {
     assert!(compare(&mut client, 7, block(7)).is_success());
     assert!(denied(compare(&mut client, 12, block(12))));
     assert!(denied(compare(&mut client, 12, block(0))));
-    // All ranges are checked before one is touched.
+    // All ranges are checked before any of them is processed.
     assert!(denied(deallocate(&mut client, &[(8, 1), (0, 1)])));
     assert!(denied(deallocate(&mut client, &[(9, 2), (11, 2)])));
     assert!(deallocate(&mut client, &[(10, 1), (0, 0)]).is_success());
@@ -267,7 +268,7 @@ fn a_namespace_without_a_grant_is_closed_to_every_command() {
     assert!(denied(hinted.status), "{}", hinted.status);
 }
 
-/// The ancestor's second change of a running tenant was lost.
+/// A second change of a running tenant must take effect like the first.
 #[test]
 fn every_live_change_counts_from_the_next_command_on() {
     let bed = Bed::with(Limits::default(), 2);
@@ -285,12 +286,12 @@ fn every_live_change_counts_from_the_next_command_on() {
         assert!(denied(client.read(0, 8).0.status), "turn {turn}");
         set(&bed, &Tenancy::default());
     }
-    // A change that means nothing changes nothing.
+    // An invalid change changes nothing.
     let nothing = tenant(HOST, Some(vec![grant(0, 0, true)]));
     let error = bed.handle().set_tenants(&only(vec![nothing]));
     error.expect_err("a grant of no blocks");
     assert!(write(&mut client, 0).is_success());
-    // Who is nobody any more is gone, and finds nothing to connect to.
+    // A host that no longer has a tenant is disconnected, and cannot connect again.
     set(&bed, &only(vec![tenant(STRANGER, None)]));
     assert!(admin.try_receive().is_none());
     assert!(client.try_receive().is_none());

@@ -1,4 +1,4 @@
-//! What a host finds out, sets and waits for on its admin queue.
+//! Admin queue: identification, features, log pages and events, as a host sees them.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
@@ -217,7 +217,7 @@ fn features_are_set_read_and_refused() {
     assert_eq!(data, HOST_ID);
 }
 
-/// It was allowed again once no queue was connected any more.
+/// Regression: Number of Queues was accepted again once no queue was connected any more.
 #[test]
 fn the_number_of_queues_stays_from_the_first_queue_to_a_reset() {
     let bed = Bed::new();
@@ -244,7 +244,7 @@ fn the_number_of_queues_stays_from_the_first_queue_to_a_reset() {
     );
 }
 
-/// It was one value for all namespaces.
+/// Regression: Error Recovery had one value for all namespaces.
 #[test]
 fn error_recovery_is_a_namespaces_own() {
     let bed = Bed::new();
@@ -289,7 +289,7 @@ fn error_recovery_is_a_namespaces_own() {
     }
 }
 
-/// CAP.CSS of a discovery controller says that it has one command set.
+/// CAP.CSS of a discovery controller announces one command set.
 #[test]
 fn a_controller_starts_with_the_command_sets_that_it_has() {
     let bed = Bed::new();
@@ -359,7 +359,7 @@ fn a_command_that_waits_can_be_aborted_and_others_cannot() {
         );
         let second = admin.completion();
         assert_eq!((second.cid, second.dword0()), (cid, 0));
-        // A transfer cannot be taken back: the host is about to send.
+        // A transfer cannot be aborted: the host is about to send.
         let mut command = io(IoOpcode::WRITE, 0, 16);
         command.set_cid(9);
         command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
@@ -542,7 +542,8 @@ fn every_identifier_of_a_namespace_is_shown() {
         NamespaceId::Uuid(uuid),
     ];
     assert_eq!(ids[..3], wanted);
-    // One with a UUID alone has it as NGUID too: some hosts use no namespace without an NGUID or EUI64.
+    // A namespace with only a UUID reports it as its NGUID, too: some hosts use no namespace
+    // without an NGUID or EUI64.
     let shown = IdentifyNamespace::parse(&page(&mut admin, Cns::NAMESPACE, 1));
     assert_eq!((shown.eui64, shown.nguid), ([0; 8], [1; 16]));
     let descriptors = page(&mut admin, Cns::NAMESPACE_DESCRIPTORS, 1);
@@ -551,8 +552,8 @@ fn every_identifier_of_a_namespace_is_shown() {
     assert_eq!(ids[..2], wanted);
 }
 
-/// Makes something of which a part ends where `limit` passes before all of it is made: anew, where
-/// that took as long.
+/// Calls `make` until a call completes within `limit`, so that no part of the result times out
+/// before all of it is made.
 fn made_within<T>(limit: Duration, make: impl Fn() -> T) -> T {
     for _ in 0..20 {
         let begun = Instant::now();
@@ -564,8 +565,8 @@ fn made_within<T>(limit: Duration, make: impl Fn() -> T) -> T {
     panic!("it always takes longer");
 }
 
-/// One without a keep-alive timer lived for as long as its connection: a few thousand of them, and
-/// nobody else found a controller.
+/// Regression: a discovery controller without a keep-alive timer lived as long as its connection,
+/// so a few thousand of them used up all controllers.
 #[test]
 fn a_discovery_controller_that_is_asked_nothing_ends() {
     let idle = Duration::from_secs(2);
@@ -587,8 +588,8 @@ fn a_discovery_controller_that_is_asked_nothing_ends() {
         let snapshot = bed.handle().snapshot();
         snapshot.controllers.iter().map(|c| c.id).collect()
     };
-    // Until the silent one is gone, the other one asks. It ends as well where the machine lets as much
-    // time pass between two of its questions, and then begins anew.
+    // Until the silent controller ends, the other one sends commands. The other one may also end if
+    // the machine delays two of its commands for too long; it is then created again.
     let (mut busy, mut lost) = (Some(busy), 0);
     common::eventually("the one that asks nothing ends", || {
         let get = Identify::new(Cns::CONTROLLER, 0).encode(0);
@@ -619,7 +620,8 @@ fn a_discovery_controller_that_is_asked_nothing_ends() {
     assert_eq!(core().keep_alive_expirations, 0);
 }
 
-/// Hosts at two addresses held every controller for as long as they liked, and sent nothing.
+/// Regression: hosts at two addresses could hold every controller indefinitely without sending
+/// anything.
 #[test]
 fn a_controller_without_timer_and_queues_that_is_asked_nothing_ends() {
     let limit = Duration::from_secs(2);
@@ -629,10 +631,10 @@ fn a_controller_without_timer_and_queues_that_is_asked_nothing_ends() {
     };
     let (bed, (mut idle, mut queues), mut silent, mut timed) = made_within(limit, || {
         let bed = Bed::with(limits.clone(), 2);
-        // An I/O queue is a sign of its host for as long as it is there.
+        // An I/O queue counts as a sign of life of its host while it exists.
         let host = bed.host_named(common::HOST, 1);
         let silent = bed.admin();
-        // One with a timer of its own stays, whatever this thread is late with.
+        // A controller with a keep-alive timer stays, however late this thread is.
         let timed = Client::admin(bed.address(), NQN, 60_000);
         (bed, host, silent, timed)
     });

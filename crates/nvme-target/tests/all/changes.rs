@@ -1,4 +1,4 @@
-//! The configuration changes while hosts are at work.
+//! Configuration changes while hosts do I/O.
 
 use crate::common;
 use crate::common::events::{changed, watch};
@@ -98,7 +98,7 @@ fn a_namespace_is_resized_under_io_and_nothing_is_lost() {
     assert!(rounds >= Some(10));
 }
 
-/// Commands that have had to wait for a namespace.
+/// Returns the number of commands that waited for a namespace.
 fn pause_waits(bed: &Bed) -> u64 {
     let cores = bed.handle().snapshot().cores;
     cores.iter().map(|core| core.pause_waits).sum()
@@ -106,7 +106,7 @@ fn pause_waits(bed: &Bed) -> u64 {
 
 #[test]
 fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
-    // Longer than this thread takes from the pause to the data that the change waits for.
+    // Longer than this thread needs from the pause to the data that the change waits for.
     let limits = Limits {
         pause_patience: Nanos::from_secs(60),
         ..Limits::default()
@@ -121,8 +121,8 @@ fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
     let r2t = client.r2t();
     std::thread::scope(|scope| {
         let resize = scope.spawn(|| bed.handle().resize_namespace(NQN, 1, 8192));
-        // A read that is sent while the namespace pauses is answered afterwards; one that comes
-        // before the pause is answered at once. Another one follows each answer, until one waits.
+        // A read sent during the pause is answered after it; a read that arrives before the pause
+        // is answered at once, and is followed by another read, until one waits.
         let mut cid = 100;
         let ask = |client: &mut Client, cid| {
             let mut read = io(IoOpcode::READ, 0, 1);
@@ -147,7 +147,7 @@ fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
         late.set_cid(51);
         late.set_sgl(SglDescriptor::transport(BLOCK as u32));
         client.capsule(&late, &[]);
-        // What waits can be aborted.
+        // Waiting commands can be aborted.
         let queue = 1;
         let mut aborted = false;
         common::eventually("the late read is aborted", || {
@@ -194,7 +194,7 @@ fn a_subsystem_goes_with_its_connections_and_comes_back() {
         namespaces: vec![common::namespace(1, old), common::namespace(7, ram())],
         ..SubsystemOptions::open_to_all(NQN)
     };
-    // Whenever the change has waited for the cores, a host looks.
+    // Each time the change has waited for the cores, a host tries to connect.
     let (address, looks) = (bed.address(), Arc::new(AtomicUsize::new(0)));
     let looked = Arc::clone(&looks);
     let look = move |done: &dyn Fn() -> bool, _| {
@@ -229,8 +229,8 @@ fn a_host_that_is_denied_loses_its_controllers() {
     assert!(client.try_receive().is_none());
 }
 
-/// Each controller of a stranger took a change of its own: with some hundreds of them, the mailboxes
-/// were full, and the change failed half way.
+/// Regression: each controller of a host without access needed a message of its own. With some
+/// hundreds of them, the mailboxes were full, and the change failed half-way.
 #[test]
 fn strangers_lose_their_controllers_at_once_where_hosts_are_let_in_by_name_alone() {
     const FRIEND: &str = "nqn.2026-11.com.example:friend";
@@ -349,8 +349,8 @@ fn other_commands_do_what_they_say() {
     );
 }
 
-/// Changes namespace 1 while its device holds a command; `sent` was sent before the change, and
-/// `then` is sent while the namespace is paused.
+/// Changes namespace 1 while its device holds a command; `sent` is sent before the change, and
+/// `then` while the namespace is paused.
 fn change_under(
     bed: &Bed,
     state: &common::late::State,
@@ -363,7 +363,7 @@ fn change_under(
     });
     std::thread::scope(|scope| {
         let change = scope.spawn(change);
-        // Reads that come before the pause are answered at once: until one waits.
+        // Reads that arrive before the pause are answered at once; repeat until one waits.
         common::eventually("the namespace is paused, or changed already", || {
             let mut read = io(IoOpcode::READ, common::late::QUICK, 1);
             read.set_cid(probe.cid());
@@ -472,12 +472,12 @@ fn flushes_of_all_namespaces_wait_for_one_that_is_paused() {
     assert!(reader.fetched(1).0.status.is_success());
 }
 
-/// The target had forgotten it, its caller was told that nothing had changed, and its place was
-/// another subsystem's while a core still served it.
+/// Regression: the target dropped the subsystem, reported that nothing had changed, and reused its
+/// index while a core still served it.
 #[test]
 fn a_subsystem_is_removed_although_its_device_takes_too_long() {
-    // The removal waits for all of it; the changes after that have to be made within it, however
-    // late the core is.
+    // The removal uses all of this time; later changes must complete within it, however late the
+    // core is.
     let limits = Limits {
         change_timeout: Nanos::from_secs(5),
         ..Limits::default()
@@ -504,7 +504,7 @@ fn a_subsystem_is_removed_although_its_device_takes_too_long() {
     again();
     let (_new_admin, mut new) = bed.host();
     assert!(new.write(0, &pattern(2, BLOCK)).status.is_success());
-    // The old one ends, and the new one has nothing to do with that.
+    // The old subsystem ends, which does not affect the new one.
     state.open.store(true, Ordering::SeqCst);
     while client.try_receive().is_some() {}
     assert_eq!(new.read(0, 1).1, pattern(2, BLOCK));
@@ -515,7 +515,7 @@ fn a_subsystem_is_removed_although_its_device_takes_too_long() {
     assert!(third.write(0, &pattern(2, BLOCK)).status.is_success());
 }
 
-/// One command could keep a device busy with its whole size, and nothing could end it.
+/// Regression: one command could keep a device busy with its whole size, and could not be aborted.
 #[test]
 fn a_deallocation_goes_by_pieces_and_can_be_aborted_between_them() {
     let limits = Limits {
@@ -536,9 +536,10 @@ fn a_deallocation_goes_by_pieces_and_can_be_aborted_between_them() {
     let mut waiting = abort.encode(0);
     waiting.set_cid(first);
     admin.capsule(&waiting, &[]);
-    // Of two that come at once either may be the first.
+    // Two commands that arrive at once may be processed in either order.
     assert_ne!(admin.property(Property::CAP), 0);
-    // Answered before the first one, which waits: a host that learns of an abort may write there.
+    // Answered before the first Abort, which waits: a host may write to these blocks once it
+    // receives the answer to an Abort.
     assert_eq!(admin.execute(abort.encode(0), &[]).dword0(), 1, "only once");
     state.open.store(true, Ordering::SeqCst);
     let completion = client.completion();
@@ -551,7 +552,7 @@ fn a_deallocation_goes_by_pieces_and_can_be_aborted_between_them() {
         (first, 0),
         "it is taken back"
     );
-    // All of it where nobody minds; and not more than was announced.
+    // The whole range is deallocated without an Abort, but no more than the announced limit.
     let data = pattern(4, 256 * BLOCK);
     assert!(client.write(100, &data).status.is_success());
     let (command, list) = deallocate(101, 254);
@@ -573,8 +574,8 @@ fn a_deallocation_goes_by_pieces_and_can_be_aborted_between_them() {
     assert!(read(&mut client, 900) == data, "beyond DMRSL and DMSL");
 }
 
-/// CSTS.SHST stayed at "occurring": the controller was not told, and a host that asked again got no
-/// other answer until it reset the controller.
+/// Regression: CSTS.SHST stayed at "occurring", because the controller was not notified, and
+/// repeated requests did not help until a reset.
 #[test]
 fn a_shutdown_that_is_aborted_while_it_waits_is_over() {
     let (bed, state) = common::late::bed_on(1, 8, Limits::default());
@@ -615,7 +616,7 @@ fn a_shutdown_that_is_aborted_while_it_waits_is_over() {
     });
 }
 
-/// A channel of RAM that ends only when it is told to. Those that there are are counted.
+/// A channel of RAM that closes only when requested; open channels are counted.
 #[derive(Debug)]
 struct CountedChannel {
     ram: Box<dyn Channel>,
@@ -675,7 +676,7 @@ fn channels_are_closed_with_their_subsystem_and_where_a_namespace_is_refused() {
     assert!(client.read(0, 1).0.status.is_success());
     target.remove_subsystem(NQN).expect("it is there");
     none_is_left();
-    // A subsystem comes with all of its namespaces, or not at all.
+    // A subsystem is added with all of its namespaces or not at all.
     let with = |second| SubsystemOptions {
         namespaces: vec![
             common::namespace(1, device(MIB as u32)),
@@ -701,8 +702,8 @@ impl reactor::Wake for Asleep {
     fn wake(&self) {}
 }
 
-/// Each change left a message that must not be lost with a core that did not take any: whoever
-/// repeated one filled the memory.
+/// Regression: each change left an undroppable message for a core that took none, so repeated
+/// changes exhausted the memory.
 #[test]
 fn repeated_changes_do_not_fill_the_mailbox_of_a_core_that_hangs() {
     let target = Target::new(Limits::default(), 1).expect("legal limits");

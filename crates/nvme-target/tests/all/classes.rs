@@ -1,4 +1,5 @@
-//! Queues of classes: who is believed, and that what must not wait does not wait for what may.
+//! Queues of classes: the class that a host names is used only if the host enabled that, and urgent
+//! output does not wait for patient output.
 
 use crate::common;
 use crate::common::{Bed, Client, Dialect};
@@ -40,7 +41,7 @@ fn a_queue_has_the_class_that_its_host_means() {
     let controller = IdentifyController::parse_prefix(&data).expect("4096 bytes");
     assert!(Extensions::parse(&controller.vendor).queue_classes);
 
-    // An ordinary host leaves the bits zero, which would be "urgent", and means nothing by it.
+    // An ordinary host leaves the bits zero, which would mean "urgent", unintentionally.
     let ordinary = bed.queue_of(cntlid, 1, Class::Latency);
     say(&mut admin, true);
     let latency = bed.queue_of(cntlid, 2, Class::Latency);
@@ -53,7 +54,8 @@ fn a_queue_has_the_class_that_its_host_means() {
     classes(&bed, 0, 0);
 }
 
-/// The feature returned to its default at a reset, and what it had switched on did not.
+/// Regression: a reset restored the feature's default, but not the behavior that the feature had
+/// enabled.
 #[test]
 fn a_reset_forgets_that_the_host_means_classes() {
     let bed = Bed::new();
@@ -84,7 +86,7 @@ fn every_class_is_served_whole_beside_the_others() {
     let blocks = 64_u32;
     let content = common::pattern(7, blocks as usize * common::BLOCK);
     assert!(bulk[0].write_by_r2t(0, &content).status.is_success());
-    // More than the target may gather for a queue, on every queue, before anything is read.
+    // More than the target may queue for a connection, on every queue, before anything is read.
     const EACH: usize = 32;
     let mut asked = Vec::new();
     for client in &mut bulk {
@@ -112,21 +114,22 @@ fn every_class_is_served_whole_beside_the_others() {
     }
     common::eventually("what was served is counted by class", || {
         let stats = bed.handle().snapshot().switch[0].classes;
-        // And the answer to Connect.
+        // Including the answer to Connect.
         let answers = stats.map(|stats| stats.caravans.requests);
         let all = (1 + EACH as u64, 4 + 4 * EACH as u64 + 2);
         stats[Class::Latency].send.quanta > 0
             && (answers[Class::Latency], answers[Class::Throughput]) == all
     });
-    // An answer that is larger than a caravan leaves alone.
+    // An answer larger than a caravan is sent alone.
     let sizes = bed.handle().snapshot().switch[0].classes[Class::Throughput]
         .caravans
         .sizes;
     assert_eq!(sizes.buckets()[0], sizes.caravans());
 }
 
-/// Queues are connected on the first core. One that does not stay there is no reason to serve bulk
-/// work in small pieces there, not even for the second in which `Latency` work counts as near.
+/// Queues are connected on the first core. A queue that moves away must not cause that core to
+/// serve bulk work in small pieces, not even for the second in which `Latency` work counts as
+/// recent.
 #[test]
 fn a_latency_queue_holds_nobody_up_where_it_was_connected() {
     const READS: u64 = 64;

@@ -1,6 +1,6 @@
-//! Every field of every command that a target receives, with every kind of value that it must not
-//! have: the status that the specification names, and whether a retry may help (DNR). What is
-//! reserved is not looked at. The parameters of Connect are in `refusals.rs`.
+//! Every field of every command that a target receives, with every kind of invalid value: the
+//! specified status, and whether a retry may help (DNR). Reserved fields are ignored. The
+//! parameters of Connect are in `refusals.rs`.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, NQN, fabrics, io, io_on};
@@ -19,13 +19,13 @@ const OPCODE: Status = Status::INVALID_OPCODE;
 const SEQUENCE: Status = Status::COMMAND_SEQUENCE_ERROR;
 const SUCCESS: Status = Status::SUCCESS;
 
-/// Blocks of the namespace.
+/// Size of the namespace in blocks.
 const CAPACITY: u64 = 4096;
 
-/// A block, in bytes.
+/// Block size in bytes.
 const ONE: u32 = BLOCK as u32;
 
-/// Commands on a run of blocks, and which of them move data.
+/// Commands on a block range, and whether they transfer data.
 const RUNS: [(IoOpcode, bool); 5] = [
     (IoOpcode::READ, true),
     (IoOpcode::WRITE, true),
@@ -34,7 +34,7 @@ const RUNS: [(IoOpcode, bool); 5] = [
     (IoOpcode::WRITE_ZEROES, false),
 ];
 
-/// Sends a command as it is, its data in the capsule, and returns its status.
+/// Sends an unmodified command with its data in the capsule, and returns its status.
 fn status(client: &mut Client, command: &Command, data: &[u8]) -> Status {
     let mut command = *command;
     let cid = client.cid();
@@ -55,7 +55,7 @@ fn status(client: &mut Client, command: &Command, data: &[u8]) -> Status {
     }
 }
 
-/// A command has to end so. What is wrong with a command stays wrong.
+/// Checks the status of a command. An invalid command stays invalid, so DNR must be set.
 #[track_caller]
 fn expect(client: &mut Client, what: &str, command: &Command, data: &[u8], expected: Status) {
     let status = status(client, command, data);
@@ -73,14 +73,14 @@ fn with(command: Command, change: impl FnOnce(&mut Command)) -> Command {
     command
 }
 
-/// The same command, its data with the host.
+/// Returns the command with a transport descriptor: its data stays at the host.
 fn transport(command: Command, bytes: u32) -> Command {
     with(command, |command| {
         command.set_sgl(SglDescriptor::transport(bytes))
     })
 }
 
-/// A run of blocks, and its data: in the capsule where it goes to the target.
+/// Returns a command on a block range and its data, which is in the capsule if the host sends it.
 fn run(opcode: IoOpcode, nsid: u32, slba: u64, blocks: u32) -> (Command, Vec<u8>) {
     let command = io_on(nsid, opcode, slba, blocks);
     let bytes = blocks * ONE;
@@ -95,7 +95,7 @@ fn run(opcode: IoOpcode, nsid: u32, slba: u64, blocks: u32) -> (Command, Vec<u8>
     }
 }
 
-/// The same command with another descriptor.
+/// Returns the command with a modified descriptor.
 fn with_sgl(command: Command, change: impl FnOnce(&mut SglDescriptor)) -> Command {
     let mut sgl = command.sgl();
     change(&mut sgl);
@@ -131,7 +131,8 @@ fn every_field_of_a_command_on_blocks_is_checked() {
         let both = |command: &mut Command| command.set_cdw(12, 0xc000_0000);
         case("LR and FUA", 1, 0, 1, SUCCESS, &both);
     }
-    // More than MDTS; no data has to come to know it. VSL and WZSL only say what is fast.
+    // More than MDTS; refused before any data is sent. VSL and WZSL are not maximums, only the fast
+    // sizes.
     for (opcode, moves) in RUNS {
         let command = transport(io(opcode, 0, 257), 257 * ONE);
         let expected = if moves { FIELD } else { SUCCESS };
@@ -167,7 +168,7 @@ fn every_field_of_a_data_pointer_is_checked() {
             expect(&mut queue, "SGL length", &command, &data, LENGTH);
         }
     }
-    // In the capsule, but not where the descriptor says.
+    // The data is in the capsule, but not at the descriptor's location.
     let (write, data) = run(IoOpcode::WRITE, 1, 0, 1);
     for (address, expected) in [
         (1, LENGTH),
@@ -299,7 +300,7 @@ fn every_field_of_an_admin_command_is_checked() {
             command.set_sgl(sgl);
         });
         let expected = match identifier {
-            // Data to the host is never in a capsule; the length does not fit an empty one.
+            // Data to the host is never in a capsule, and the length does not fit an empty one.
             SglDescriptor::IN_CAPSULE => continue,
             _ => Status::SGL_DESCRIPTOR_TYPE_INVALID,
         };
@@ -513,7 +514,7 @@ fn host_behavior(admin: &mut Client) {
             expect(admin, what, &set(&data), &data, expected);
         }
     }
-    // What was refused has changed nothing, and what is reserved is not kept.
+    // A refused value changes nothing, and reserved values are not stored.
     let mut data = [0xff; 512];
     data[..3].copy_from_slice(&[1, 0, 1]);
     expect(admin, "reserved", &set(&data), &data, SUCCESS);
@@ -590,7 +591,7 @@ fn every_field_of_a_fabrics_command_is_checked() {
     }
 }
 
-/// Disconnect, and a Connect that comes too late.
+/// Disconnect, and a second Connect.
 #[test]
 fn every_field_of_a_command_of_a_queue_is_checked() {
     let bed = Bed::new();
@@ -614,7 +615,7 @@ fn every_field_of_a_command_of_a_queue_is_checked() {
     expect(&mut queue, "a second Connect", &again, &data, SEQUENCE);
 }
 
-/// CC, of which a refused value changes nothing. `[NVMe Base 2.0 §3.1.3.5]`
+/// CC; a refused value changes nothing. `[NVMe Base 2.0 §3.1.3.5]`
 #[test]
 fn every_field_of_the_configuration_is_checked() {
     let bed = Bed::new();
@@ -632,7 +633,7 @@ fn every_field_of_the_configuration_is_checked() {
         ("IOSQES", good | 15 << 16),
         ("IOCQES", good & !(15 << 20)),
         ("IOCQES", good | 15 << 20),
-        // A shutdown with it must not begin, either: it would never end.
+        // Nor may it begin a shutdown, which would never end.
         ("MPS with SHN", good | 1 << 7 | 1 << 14),
         ("MPS with SHN", good | 1 << 7 | 2 << 14),
     ] {

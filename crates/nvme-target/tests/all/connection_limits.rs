@@ -1,4 +1,4 @@
-//! Connections, entries of queues and controllers have limits, and each host and tenant a share.
+//! Limits on connections, queue entries and controllers, and the shares of hosts and tenants.
 
 use crate::common;
 use crate::common::{Bed, Client, Dialect, HOST, HOST_ID, NQN};
@@ -20,7 +20,7 @@ fn a_connection_that_never_connects_is_closed() {
     let hurried = bed(Nanos::from_millis(50));
     let mut silent = Client::raw(hurried.address());
     assert_eq!(silent.read(&mut [0; 1]).expect("an end, not an error"), 0);
-    // Time for the two PDUs that initialize a connection, however late this thread is.
+    // Enough time for the two PDUs that initialize a connection, however late this thread is.
     let patient = bed(Nanos::from_secs(5));
     let mut initialized = Client::dial(patient.address(), Dialect::default());
     assert!(initialized.try_receive().is_none());
@@ -38,7 +38,7 @@ fn those_who_connect_and_say_nothing_keep_nobody_out() {
     common::eventually("three connections are open", || {
         bed.handle().snapshot().cores[0].connections == 5
     });
-    // Each that comes takes the place of the one that has said nothing for longest.
+    // Each new connection replaces the one that has been silent for longest.
     let (_second_admin, mut second_io) = bed.host();
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0, "the oldest");
     assert!(second_io.read(0, 1).0.status.is_success());
@@ -52,7 +52,7 @@ fn those_who_connect_and_say_nothing_keep_nobody_out() {
     drop(open);
 }
 
-/// They used to be able to take every place that the target has.
+/// Regression: silent connections could use up the limit of the target.
 #[test]
 fn the_silent_never_take_more_than_half_of_all_places() {
     let limits = Limits {
@@ -120,7 +120,7 @@ fn the_limit_of_connections_is_that_of_all_cores_together() {
     assert!(bed.admin().session.last_cid > 0);
 }
 
-/// Sends a Connect of queue `ids.1` to controller `ids.0`, with so many entries less one.
+/// Sends a Connect of queue `ids.1` to controller `ids.0`, with a 0's based number of entries.
 fn connect(
     bed: &Bed,
     (subsystem, host, host_id): (&str, &str, [u8; 16]),
@@ -134,12 +134,12 @@ fn connect(
     (client.connect(&command, &data), client)
 }
 
-/// Returns true for a refusal after which the host may come again.
+/// Returns true for a refusal that allows a retry.
 fn busy(status: Status) -> bool {
     status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.dnr()
 }
 
-/// A tenant with several addresses, or several hosts, could have all connections of the target.
+/// Regression: a tenant with several addresses or hosts could have all connections of the target.
 #[test]
 fn a_tenant_leaves_connections_for_others() {
     let limits = Limits {
@@ -165,7 +165,7 @@ fn a_tenant_leaves_connections_for_others() {
     assert!(busy(
         connect(&bed, (NQN, HOST, HOST_ID), dynamic, 31).0.status
     ));
-    // Others do not notice.
+    // Other tenants are not affected.
     let (_other, mut neighbour) = bed.host_named("nqn.2026-11.io.example:quiet", 4);
     assert!(neighbour[3].read(0, 1).0.status.is_success());
     open.pop();
@@ -177,7 +177,7 @@ fn a_tenant_leaves_connections_for_others() {
     drop((admin, open));
 }
 
-/// Each connection could have the memory of 1,024 commands.
+/// Regression: each connection could use the memory of 1,024 commands.
 #[test]
 fn entries_of_queues_are_limited() {
     let limits = Limits {
@@ -192,11 +192,11 @@ fn entries_of_queues_are_limited() {
     };
     let entries = || bed.handle().snapshot().queue_entries;
     assert_eq!(entries(), 32);
-    // The one address has 300 of them.
+    // The address may have 300 of them.
     let (answer, mut first) = queue(1, 200);
     assert!(answer.status.is_success() && first.read(0, 1).0.status.is_success());
     assert!(busy(queue(2, 69).0.status));
-    // Nothing is left of a Connect that was refused.
+    // A refused Connect leaves nothing counted.
     let (answer, _second) = queue(2, 68);
     assert!(answer.status.is_success());
     assert_eq!(entries(), 300);
@@ -212,7 +212,8 @@ fn entries_of_queues_are_limited() {
     });
 }
 
-/// A host of one name took every controller of the target, each with a HOSTID of its own.
+/// Regression: a host with one name took every controller of the target, each with a HOSTID of its
+/// own.
 #[test]
 fn a_host_has_its_share_of_controllers_whatever_its_identifiers_are() {
     let limits = Limits {
@@ -229,7 +230,7 @@ fn a_host_has_its_share_of_controllers_whatever_its_identifiers_are() {
     assert!(busy(controller(3).0.status));
 }
 
-/// A few thousand anonymous Connects held every controller of the target.
+/// Regression: a few thousand anonymous Connects held every controller of the target.
 #[test]
 fn nobody_takes_more_controllers_than_a_share() {
     let connect = |bed: &Bed, subsystem: &str, host: &str| {
@@ -247,21 +248,21 @@ fn nobody_takes_more_controllers_than_a_share() {
     let bed = Bed::with(limits, 1);
     let name = |index: usize| format!("nqn.2026-11.io.example:host{index}");
     let mut open = Vec::new();
-    // A host has its share, and no more until one of them goes.
+    // A host has its share, and no more until one of its controllers ends.
     for _ in 0..2 {
         let (status, client) = connect(&bed, NQN, &name(0));
         assert!(status.is_success(), "{status}");
         open.push(client);
     }
     assert!(busy(connect(&bed, NQN, &name(0)).0));
-    // Discovery has its own, whatever hosts call themselves.
+    // Discovery has its own limit, whatever the hosts' names are.
     for index in 1..4 {
         let (status, client) = connect(&bed, DISCOVERY_NQN, &name(index));
         assert!(status.is_success(), "{status}");
         open.push(client);
     }
     assert!(busy(connect(&bed, DISCOVERY_NQN, &name(9)).0));
-    // So has an address.
+    // An address has its own limit, too.
     let (status, client) = connect(&bed, NQN, &name(10));
     assert!(status.is_success(), "{status}");
     open.push(client);

@@ -1,4 +1,4 @@
-//! Reads and writes over real sockets: every way that data can travel.
+//! Reads and writes over real sockets: every way of data transfer.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, io, pattern};
@@ -135,7 +135,7 @@ fn several_r2ts_fill_one_command() {
     }
 }
 
-/// One R2T asked for everything, so that none of `max_r2t` was ever used beside the first.
+/// Regression: the first R2T requested all the data, so `max_r2t` had no effect.
 #[test]
 fn a_large_write_is_asked_for_in_as_many_r2ts_as_host_and_target_allow() {
     for (ours, theirs, expected) in [(4, 7, 4), (2, 7, 2), (4, 1, 2), (4, 0, 1), (1, 7, 1)] {
@@ -153,7 +153,7 @@ fn a_large_write_is_asked_for_in_as_many_r2ts_as_host_and_target_allow() {
         write.set_cid(9);
         write.set_sgl(SglDescriptor::transport(1 << 20));
         client.capsule(&write, &[]);
-        // None of them is answered before all have come.
+        // No R2T is answered before all of them have arrived.
         let asked: Vec<_> = (0..expected).map(|_| client.r2t()).collect();
         let lengths: u32 = asked.iter().map(|r2t| r2t.length).sum();
         assert!(expected > 1 || lengths == 1 << 20, "{ours} {theirs}");
@@ -165,7 +165,8 @@ fn a_large_write_is_asked_for_in_as_many_r2ts_as_host_and_target_allow() {
     }
 }
 
-/// A read with FUA answered what the device's volatile write cache had, and had not committed.
+/// Regression: a read with FUA returned data from the device's volatile write cache that was not
+/// committed.
 #[test]
 fn what_reads_with_fua_has_the_device_commit_first() {
     let (bed, state) = common::late::bed_on(1, 8, Limits::default());
@@ -209,7 +210,7 @@ fn what_reads_with_fua_has_the_device_commit_first() {
     assert_eq!(*state.taken.lock().expect("no panic"), each);
 }
 
-/// Digests that did not match were counted for some commands alone.
+/// Regression: data digest errors were counted for some commands only.
 #[test]
 fn each_digest_that_does_not_match_is_counted() {
     let bed = Bed::new();

@@ -1,4 +1,5 @@
-//! Disconnect: the answer is the last one of its queue, which does not exist any more when it comes.
+//! Disconnect: its answer is the last one of the queue, which no longer exists when the answer
+//! arrives.
 
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, eventually, fabrics, io, late, pattern};
 use base::Nanos;
@@ -8,7 +9,7 @@ use wire::fabrics::Property;
 use wire::nvme::vendor::EndController;
 use wire::nvme::{AdminCommand, FabricsType, IoOpcode, SglDescriptor};
 
-/// Connections stay for a long moment after their last answer.
+/// Returns limits with a long linger time, for which connections stay after their last answer.
 fn limits() -> Limits {
     Limits {
         linger: Nanos::from_secs(20),
@@ -16,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// The identifier stayed taken until the connection was closed, a fifth of a second later.
+/// Regression: the identifier stayed in use until the connection closed, 200 ms later.
 #[test]
 fn an_identifier_serves_again_as_soon_as_its_queue_is_disconnected() {
     for cores in [1, 2] {
@@ -55,7 +56,7 @@ fn disconnect_is_answered_after_all_other_commands_of_the_queue() {
         admin.property(Property::CAP);
     }
     assert!(queue.is_silent());
-    // Its identifier is taken as long as it has a command under way.
+    // Its identifier stays in use while it has an outstanding command.
     let controllers = bed.handle().snapshot().controllers;
     assert_eq!(controllers[0].io_queues.len(), 1);
     state.open.store(true, Ordering::SeqCst);
@@ -67,7 +68,7 @@ fn disconnect_is_answered_after_all_other_commands_of_the_queue() {
     assert!(again.read(0, 1).1 == pattern(1, BLOCK));
 }
 
-/// A queue that is disconnected changes nothing any more, however long its connection stays.
+/// A disconnected queue changes nothing any more, however long its connection stays.
 #[test]
 fn the_end_of_a_controller_does_not_wait_for_a_queue_that_is_disconnected() {
     let bed = Bed::with(limits(), 2);

@@ -1,4 +1,4 @@
-//! What End Controller waits for: for what may still change a device, and for nothing else.
+//! End Controller waits for everything that may still change a device, and for nothing else.
 
 use crate::common;
 use crate::common::late::{QUICK, State, bed, bed_with};
@@ -29,7 +29,7 @@ impl Host {
         Self { admin, cntlid, io }
     }
 
-    /// Sends a command on the first block, and does not wait for its answer.
+    /// Sends a command on the first block without waiting for its answer.
     fn begin(&mut self, opcode: IoOpcode, data: &[u8]) {
         let mut command = io(opcode, 0, 1);
         command.set_cid(self.io.cid());
@@ -43,7 +43,7 @@ impl Host {
         self.io.capsule(&command, data);
     }
 
-    /// Asks for the end of another controller.
+    /// Requests the end of another controller.
     fn ask_to_end(&mut self, cntlid: u16) -> u16 {
         let end = EndController {
             controller_id: cntlid,
@@ -53,7 +53,7 @@ impl Host {
         cid
     }
 
-    /// The next answer on the admin queue is this command's, and good.
+    /// Checks that the next answer on the admin queue is the success of this command.
     fn ended(&mut self, cid: u16) {
         let Answer {
             cid: found, status, ..
@@ -69,7 +69,7 @@ fn device_has(state: &State, requests: usize) {
     });
 }
 
-/// Controllers and connections that the target has.
+/// Returns the number of controllers and connections of the target.
 fn left(bed: &Bed) -> (usize, u64) {
     let snapshot = bed.handle().snapshot();
     let connections = snapshot.cores.iter().map(|core| core.connections).sum();
@@ -88,22 +88,23 @@ fn what_changes_nothing_is_not_waited_for_and_keeps_its_memory() {
     old.begin(IoOpcode::FLUSH, &[]);
     device_has(&state, 11);
 
-    // Queues are dealt out in turn: with this one, the new host's comes to the core of the first.
+    // Queues are dealt out in turn: this one makes the new host's queue go to the first host's
+    // core.
     let mut between = Client::dial(bed.address(), Dialect::default());
     between.connect_io(NQN, old.cntlid, 2, 127);
     let mut new = Host::new(&bed);
     let cid = new.ask_to_end(old.cntlid);
     new.ended(cid);
     assert!(old.admin.try_receive().is_none() && old.io.try_receive().is_none());
-    // Its identifier stays taken, and what the device has stays where it is, while others take
-    // all buffers that there are for blocks of this size, and more.
+    // Its identifier stays in use, and the device's request keeps its buffer, while other hosts
+    // take more than all buffers for blocks of this size.
     assert_eq!(left(&bed).0, 2);
     let data = pattern(2, BLOCK);
     assert!(new.io.write(QUICK, &data).status.is_success());
     for _ in 0..100 {
         new.begin(IoOpcode::READ, &[]);
     }
-    // Of the new host's requests the device has room for so many only; the old ones are in there.
+    // The device has room for only this number of requests; the old host's requests are among them.
     device_has(&state, 64);
     state.open.store(true, Ordering::SeqCst);
     for _ in 0..100 {
@@ -133,7 +134,7 @@ fn a_write_is_waited_for_while_everything_else_goes_on() {
         let cid = new.ask_to_end(old.cntlid);
         assert!(old.io.try_receive().is_none(), "it is closed all the same");
         for block in 0..20 {
-            // Answers on an admin queue come in any order: this one's is not the first asked for.
+            // Admin commands may be answered in any order: the later command is answered first.
             assert_ne!(new.admin.property(wire::fabrics::Property::CAP), 0);
             assert!(new.io.read(QUICK + block, 1).0.status.is_success());
         }
@@ -205,11 +206,11 @@ fn hosts_that_gave_up_waiting_leave_nothing_behind() {
     eventually("nothing is left", || left(&bed) == (1, 2));
 }
 
-/// The host took the refusal for the end of a controller that was not its own any more.
+/// Regression: the host took a refusal for the end of a controller that no longer belonged to it.
 #[test]
 fn a_write_is_waited_for_after_its_subsystem_was_removed_and_added_again() {
-    // The removal waits for all of it; the changes after that have to be made within it, however
-    // late the cores are.
+    // The removal uses all of this time; later changes must complete within it, however late the
+    // cores are.
     let limits = Limits {
         change_timeout: Nanos::from_secs(5),
         ..Limits::default()
@@ -230,7 +231,7 @@ fn a_write_is_waited_for_after_its_subsystem_was_removed_and_added_again() {
 
     let mut new = Host::new(&bed);
     let cid = new.ask_to_end(old.cntlid);
-    // Were it answered, this answer would not be the next one.
+    // If it had been answered, the next answer would be a different one.
     assert_ne!(new.admin.property(wire::fabrics::Property::CAP), 0);
     state.open.store(true, Ordering::SeqCst);
     new.ended(cid);

@@ -1,6 +1,6 @@
-//! A queue that is to move to another core, and the end of its connection meanwhile: what is planned
-//! is given up, and the target sees its host close. It received nothing more, so it lingered, and
-//! unread input reset the connection over the termination request.
+//! A queue that is about to move to another core, and whose connection ends before: the move is
+//! cancelled, and the target sees its host close. Regression: the target received nothing more, so
+//! the connection lingered, and unread input reset it ahead of the termination request.
 
 use crate::common::late::{self, State};
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io};
@@ -15,12 +15,13 @@ use switch::thread_scaling::ThreadBounds;
 use switchyard_target::Limits;
 use wire::nvme::{IoOpcode, SglDescriptor};
 
-/// A queue that finds no quiet moment is to move for half of the time: one of these rounds meets it.
+/// A queue without a quiet moment is about to move for half of the time, so one of these rounds
+/// hits the case.
 const ROUNDS: usize = 4;
 
-/// A target on two cores, an admin queue and an idle queue of the first, and a queue of the second.
-/// That core is to be given up, and the queue stays there, because the device holds its read (of command
-/// identifier 1).
+/// Returns a target on two cores, an admin queue and an idle queue of the first core, and a queue
+/// of the second core. That core is to leave use, but the queue stays, because the device holds its
+/// read (command identifier 1).
 fn held_back() -> (Bed, Arc<State>, [Client; 2], Client) {
     let limits = Limits {
         linger: Nanos::from_secs(10),
@@ -44,7 +45,7 @@ fn held_back() -> (Bed, Arc<State>, [Client; 2], Client) {
         client.connect_io(NQN, cntlid, id, 63);
         client
     };
-    // The core with fewer queues gets the next one.
+    // The core with fewer queues gets the next queue.
     let idle = connect(1);
     eventually("the first core has a queue", || connections(&bed) == [2, 0]);
     let mut queue = connect(2);
@@ -82,7 +83,7 @@ fn lingered(bed: &Bed) -> u64 {
 fn a_queue_that_was_to_move_is_closed_with_its_subsystem_when_its_host_closes_it() {
     for _ in 0..ROUNDS {
         let (bed, state, others, mut queue) = held_back();
-        // The target does not receive again after this one, which it may have refused by then.
+        // The target does not receive again after this command, which it may already have refused.
         send_read(&mut queue, 2);
         std::thread::scope(|scope| {
             let removal = scope.spawn(|| bed.handle().remove_subsystem(NQN));
@@ -115,7 +116,7 @@ fn a_queue_that_was_to_move_says_why_it_is_terminated() {
             let cores = bed.handle().snapshot().cores;
             cores.iter().map(|core| core.terminations_sent).sum::<u64>() == 1
         });
-        // Input that comes behind it; then the host closes its half.
+        // Further input; then the host closes its half of the connection.
         let sent = queue.stream.write_all(&[0; 1 << 16]);
         sent.expect("the target reads");
         queue.stream.shutdown(Shutdown::Write).expect("a socket");

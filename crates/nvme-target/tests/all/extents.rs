@@ -1,5 +1,5 @@
-//! Read Extents and Write Extents: announced, checked before any block is touched, carried out by
-//! devices that take them and by those that do not.
+//! Read Extents and Write Extents: announced, checked before any block is accessed, and executed by
+//! devices with and without support for them.
 
 use crate::common;
 use crate::common::{
@@ -47,7 +47,7 @@ fn read(client: &mut Client, nsid: u32, extents: &[(u64, u32)]) -> (Completion, 
     client.fetched(cid)
 }
 
-/// Writes, with the data in the capsule or by R2T.
+/// Writes extents, with the data in the capsule or by R2T.
 fn write(client: &mut Client, nsid: u32, extents: &[(u64, u32)], inside: bool) -> Completion {
     let (command, table) = command(IoOpcode::WRITE_EXTENTS, nsid, extents);
     let data = pattern(extents[0].0, bytes(extents));
@@ -58,7 +58,7 @@ fn write(client: &mut Client, nsid: u32, extents: &[(u64, u32)], inside: bool) -
     client.finish_write(&data)
 }
 
-/// What [`write`] wrote, as single Reads find it.
+/// Checks by single Reads the data that [`write`] wrote.
 fn check(client: &mut Client, extents: &[(u64, u32)]) {
     let data = pattern(extents[0].0, bytes(extents));
     let mut at = 0;
@@ -261,7 +261,7 @@ fn every_field_of_a_command_over_extents_is_checked() {
     refused("a table with the host", &outside, &[], field);
     let beyond = |c: &mut Command| c.set_sgl(SglDescriptor::in_capsule(8, 32));
     refused("a table beyond the capsule", &beyond, &table, length);
-    // Reserved fields are not looked at.
+    // Reserved fields are ignored.
     let mut reserved = good;
     reserved.set_cdw(10, 2 | 0xffff << 16);
     reserved.set_cdw(12, !(1 << 30));
@@ -271,8 +271,8 @@ fn every_field_of_a_command_over_extents_is_checked() {
     assert!(queue.execute(reserved, &inside).status.is_success());
 }
 
-/// A channel of RAM that takes requests for odd blocks two at a time, until the next turn; a request
-/// for the last block, an odd one, fails.
+/// A channel of RAM that takes two requests for odd blocks per turn, and fails requests for the
+/// last block, which is odd.
 #[derive(Debug)]
 struct NarrowChannel {
     ram: Box<dyn Channel>,
@@ -349,8 +349,9 @@ fn a_device_without_extents_gets_one_request_for_each() {
     assert_eq!(found.len(), 2 * BLOCK);
 }
 
-/// A host that wants the outcome of each extent gets a bit for each that was done, and of a read the data
-/// of those before the first that failed; the device does all, whichever failed.
+/// A host that requests the outcome of each extent gets one bit per completed extent, and for a
+/// read the data of those before the first failed extent; the device executes all, regardless of
+/// failures.
 #[test]
 fn a_partial_failure_says_which_extents_were_done() {
     let bed = Bed::new();
@@ -390,7 +391,7 @@ fn a_partial_failure_says_which_extents_were_done() {
         let (result, sent) = if outcomes { (0b11, 3 * BLOCK) } else { (2, 0) };
         assert_eq!((completion.result, &found[..]), (result, &data[..sent]));
     }
-    // What is refused as a whole was not begun.
+    // A command that is refused as a whole was not begun.
     let (mut command, table) = command(IoOpcode::READ_EXTENTS, 2, &[(0, 1), (1 << 40, 1)]);
     command.set_cdw(12, 1 << 29);
     let cid = send(&mut queue, command, &table);
@@ -399,7 +400,7 @@ fn a_partial_failure_says_which_extents_were_done() {
     assert_eq!(completion.result, 0);
 }
 
-/// Its commands are done later, in another turn than that in which they came.
+/// The device completes its commands in a later turn than that of their arrival.
 #[test]
 fn a_device_that_takes_time_gets_one_command() {
     let bed = Bed::new();

@@ -1,4 +1,5 @@
-//! Whatever a client writes into the fields of a command, the target answers or closes, and goes on.
+//! For any values in the fields of a command, the target answers or closes the connection, and
+//! continues to run.
 
 use crate::common::{Bed, Client, Dialect, HOST, NQN};
 use base::{Nanos, Prng};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use switchyard_target::{AccessGrant, DeviceQos, Limits, Tenancy, TenantGrant, TenantOptions};
 use wire::nvme::{Command, SglDescriptor};
 
-/// Numbers at which sums, shifts and ranges end.
+/// Boundary values of sums, shifts and ranges.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -44,7 +45,7 @@ fn word(random: &mut Prng) -> u32 {
     }
 }
 
-/// A command with fields of all kinds, and its data.
+/// Returns a command with random fields, and the length of its data.
 fn hostile(random: &mut Prng, opcodes: &[u8], fill: &[u8]) -> (Command, usize) {
     let opcode = opcodes[random.below(opcodes.len() as u64) as usize];
     let mut command = Command::new(opcode, word(random) as u16);
@@ -70,7 +71,7 @@ fn hostile(random: &mut Prng, opcodes: &[u8], fill: &[u8]) -> (Command, usize) {
     (command, data)
 }
 
-/// The ancestor asserted what clients told it of themselves.
+/// No value sent by a client may cause an assertion to fail.
 #[test]
 fn a_client_field_can_never_reach_an_assertion() {
     const ADMIN: [u8; 12] = [
@@ -121,14 +122,14 @@ fn a_client_field_can_never_reach_an_assertion() {
                 let (command, data) = hostile(&mut random, opcodes, &fill);
                 bytes.extend(client.session.capsule(&command, &fill[..data]));
             }
-            // It may have closed before all of it was sent.
+            // The target may have closed the connection before all of it was sent.
             let _ = client.stream.write_all(&bytes);
             let some = Some(Duration::from_millis(5));
             client.stream.set_read_timeout(some).expect("a socket");
             let _ = client.stream.read(&mut [0; 4096]);
         }
     }
-    // The one core is there, and serves who asks for something that makes sense.
+    // The single core still runs and serves valid requests.
     let (_admin, mut queue) = bed.host();
     assert!(queue.read(0, 8).0.status.is_success());
     drop(queue);

@@ -1,4 +1,5 @@
-//! A namespace identifier that another namespace has now: commands for the old one change nothing.
+//! A namespace identifier that now belongs to another namespace: commands for the former one change
+//! nothing.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io_on, pattern};
@@ -37,7 +38,7 @@ fn bed(cores: usize) -> (Bed, Arc<dyn Device>) {
     (bed, first)
 }
 
-/// The bytes of a write of the first block of namespace 2.
+/// Returns the bytes of a write of the first block of namespace 2.
 fn capsule(client: &mut Client, data: &[u8]) -> Vec<u8> {
     let mut write = io_on(2, IoOpcode::WRITE, 0, 1);
     write.set_cid(client.cid());
@@ -45,7 +46,7 @@ fn capsule(client: &mut Client, data: &[u8]) -> Vec<u8> {
     client.session.capsule(&write, data)
 }
 
-/// Sends half of such a write, and returns the rest once the target has that.
+/// Sends half of such a write, and returns the rest once the target has received it.
 fn begin_write(bed: &Bed, client: &mut Client, data: &[u8]) -> Vec<u8> {
     let bytes = capsule(client, data);
     let (half, rest) = bytes.split_at(BLOCK / 2);
@@ -57,7 +58,7 @@ fn begin_write(bed: &Bed, client: &mut Client, data: &[u8]) -> Vec<u8> {
     rest.to_vec()
 }
 
-/// The first block of namespace 2, as a new host finds it.
+/// Returns the first block of namespace 2, as read by a new host.
 fn content(bed: &Bed) -> Vec<u8> {
     let (_admin, mut client) = bed.host();
     let (completion, data) = client.fetch(io_on(2, IoOpcode::READ, 0, 1), BLOCK);
@@ -65,7 +66,7 @@ fn content(bed: &Bed) -> Vec<u8> {
     data
 }
 
-/// A write that was half here was carried out on the device that had the identifier by then.
+/// Regression: a half-received write was executed on the device that had the identifier by then.
 #[test]
 fn a_write_does_not_reach_another_volume_that_has_its_identifier_now() {
     for cores in [1, 2] {
@@ -74,7 +75,7 @@ fn a_write_does_not_reach_another_volume_that_has_its_identifier_now() {
         let rest = begin_write(&bed, &mut client, &pattern(1, BLOCK));
         bed.handle().remove_namespace(NQN, 2).expect("it is there");
         add(bed.handle(), second(&ram(), 2));
-        // The connection may be gone already.
+        // The connection may have closed already.
         let _ = client.stream.write_all(&rest);
         assert!(client.try_receive().is_none(), "nothing is answered");
         assert!(admin.try_receive().is_none(), "the host has to look again");
@@ -82,7 +83,7 @@ fn a_write_does_not_reach_another_volume_that_has_its_identifier_now() {
     }
 }
 
-/// What a host sends until it has heard of the change, without asking what is there.
+/// Writes that a host sends until it learns of the change, without reading the namespaces again.
 #[test]
 fn writes_that_go_on_through_the_change_do_not_reach_the_other_volume() {
     for cores in [1, 2] {
@@ -92,7 +93,7 @@ fn writes_that_go_on_through_the_change_do_not_reach_the_other_volume() {
             let (_admin, mut client) = bed.host();
             let (answers, changed) = (&answers, &changed);
             let writer = scope.spawn(move || {
-                // One more is begun when the change is over, if the connection is there still.
+                // One more write is begun after the change, if the connection still exists.
                 while !changed.load(Ordering::SeqCst) {
                     let bytes = capsule(&mut client, &pattern(2, BLOCK));
                     if client.stream.write_all(&bytes).is_err() || client.try_receive().is_none() {
@@ -114,7 +115,8 @@ fn writes_that_go_on_through_the_change_do_not_reach_the_other_volume() {
     }
 }
 
-/// Nothing is wrong with what means the same volume, or nothing that was there.
+/// Controllers stay if the identifier refers to the same volume, or if they are younger than the
+/// change.
 #[test]
 fn the_same_volume_again_and_younger_controllers_stay() {
     for cores in [1, 2] {
@@ -141,7 +143,7 @@ fn the_same_volume_again_and_younger_controllers_stay() {
     }
 }
 
-/// A command was checked once, when it came.
+/// Regression: a command was checked only at its arrival.
 #[test]
 fn a_write_does_not_reach_a_volume_that_is_read_only_now() {
     let (bed, first) = bed(1);
@@ -159,7 +161,7 @@ fn a_write_does_not_reach_a_volume_that_is_read_only_now() {
     assert!(content(&bed) == [0; BLOCK]);
 }
 
-/// A queue that is connected between removal and addition is one of a controller from before.
+/// A queue connected between removal and addition belongs to a controller from before.
 #[test]
 fn a_queue_is_as_old_as_its_controller() {
     let (bed, _first) = bed(1);
@@ -173,7 +175,8 @@ fn a_queue_is_as_old_as_its_controller() {
     assert!(io.try_receive().is_none() && admin.try_receive().is_none());
 }
 
-/// A change that was refused disconnected all hosts of the subsystem, and new queues were refused.
+/// Regression: a refused change disconnected all hosts of the subsystem, and new queues were
+/// refused.
 #[test]
 fn a_namespace_that_does_not_come_disconnects_no_host() {
     for cores in [1, 2] {

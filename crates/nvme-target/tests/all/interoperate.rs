@@ -1,4 +1,4 @@
-//! What other hosts leave out, and what a target must not offer.
+//! Fields that other hosts omit, and features that a target must not offer.
 
 use crate::common;
 use crate::common::{Bed, Client, Dialect, HOST, NQN, io_on};
@@ -15,7 +15,7 @@ use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog};
 use wire::nvme::{Abort, AdminCommand, Command, GetFeatures, GetLogPage, Identify};
 use wire::nvme::{IdentifyController, IoOpcode, SetFeatures, SglDescriptor, Status};
 
-/// Sends a command whose SGL descriptor is all zero.
+/// Sends a command with an all-zero SGL descriptor. Returns its status.
 fn without_descriptor(client: &mut Client, mut command: Command) -> Status {
     let zero = SglDescriptor::from_bytes([0; 16]);
     assert!(zero.is_zero());
@@ -54,13 +54,13 @@ fn a_command_without_data_needs_no_descriptor() {
         let status = without_descriptor(&mut admin, command);
         assert!(status.is_success(), "{what}: {status}");
     }
-    // Where data moves, there must be a place for it.
+    // A command that transfers data needs a location for it.
     let identify = Identify::new(Cns::CONTROLLER, 0).encode(0);
     let status = without_descriptor(&mut admin, identify);
     assert!(!status.is_success(), "Identify moved its data nowhere");
 }
 
-/// A Connect's data whose HOSTNQN is empty.
+/// Returns a Connect's data with an empty HOSTNQN.
 fn nameless(cntlid: u16) -> ConnectData {
     let mut bytes = Client::connect_data(NQN, cntlid).to_bytes();
     let at = usize::from(ConnectData::HOSTNQN_OFFSET);
@@ -82,7 +82,7 @@ fn a_host_without_a_name_is_served_where_any_host_is() {
     let completion = queue.connect(&command, &nameless(cntlid));
     assert!(completion.status.is_success(), "{}", completion.status);
     assert!(queue.read(0, 1).0.status.is_success());
-    // A queue of somebody who has a name is not this controller's.
+    // The queue of a host with a name does not belong to this controller.
     let mut other = Client::dial(bed.address(), Dialect::default());
     let command = Client::connect_command(2, 31, 0);
     let completion = other.connect(&command, &Client::connect_data(NQN, cntlid));
@@ -117,7 +117,7 @@ fn page(admin: &mut Client, cns: Cns, nsid: u32) -> Vec<u8> {
     data
 }
 
-/// Two namespaces, of which the host's tenant may touch the first.
+/// Starts a target with two namespaces, of which the host's tenant may access the first.
 fn shared_bed() -> Bed {
     let bed = Bed::new();
     let device = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
@@ -158,7 +158,7 @@ fn a_tenant_does_not_learn_of_namespaces_that_it_may_not_touch() {
         hidden.iter().all(|&byte| byte == 0),
         "as one that is not active"
     );
-    // What others do there is not in its totals, either.
+    // I/O of other hosts to the hidden namespace is not in its totals, either.
     let stranger = "nqn.2026-11.io.example:stranger";
     let (mut other, mut queues) = bed.host_named(stranger, 1);
     let write = io_on(2, IoOpcode::WRITE, 0, 8);
@@ -174,7 +174,7 @@ fn a_tenant_does_not_learn_of_namespaces_that_it_may_not_touch() {
     };
     common::eventually("the write is counted", || smart(&mut other) == 1);
     assert_eq!(smart(&mut admin), 0);
-    // Once it may, it sees.
+    // With access, the host sees it.
     let everybody = Tenancy {
         tenants: Vec::new(),
         others: Others::Serve,
@@ -217,7 +217,7 @@ fn an_error_that_is_not_of_the_transport_names_none() {
     assert_eq!(entry.trtype, 0);
 }
 
-/// Other targets take any name, and their users' scripts use that.
+/// Other targets accept any name, and scripts of their users depend on that.
 #[test]
 fn a_subsystem_may_have_any_name_without_white_space() {
     let target = Target::new(Limits::default(), 1).expect("valid limits");

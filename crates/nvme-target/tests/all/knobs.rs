@@ -1,4 +1,4 @@
-//! Knobs that are turned while I/O runs, and what doorbells make of answers.
+//! Knobs changed while I/O runs, and the effect of doorbells on answers.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, eventually, io, namespace, pattern, target_with};
@@ -33,7 +33,7 @@ fn knobs_are_turned_and_a_bad_one_turns_nothing() {
     assert_eq!(bed.handle().knobs(), Knobs::linux());
 }
 
-/// A channel of RAM that completes as many requests as it is permitted, in order.
+/// A channel of RAM that completes the permitted number of requests, in order.
 #[derive(Debug)]
 struct GatedChannel {
     ram: Box<dyn Channel>,
@@ -53,7 +53,7 @@ impl Channel for GatedChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        // A permit that comes before its request waits for it.
+        // A permit that arrives before its request is kept for it.
         while self.permits.load(Ordering::Relaxed) > 0
             && let Some(request) = self.pending.pop_front()
         {
@@ -99,7 +99,7 @@ fn gated() -> (Bed, Arc<AtomicUsize>) {
     (bed_with(Arc::new(device)), permits)
 }
 
-/// Asks for the first blocks of namespace 1, one by one.
+/// Reads the first blocks of namespace 1, one per command.
 fn ask(client: &mut Client, count: u16) {
     let mut bytes = Vec::new();
     for cid in 0..count {
@@ -111,8 +111,8 @@ fn ask(client: &mut Client, count: u16) {
     client.send(&bytes);
 }
 
-/// A doorbell that waits for four answers for as long as a doorbell may: long enough for four to
-/// be likely from the first one on.
+/// Returns knobs with a doorbell that waits for four answers for the longest allowed time, so that
+/// four are likely to complete in it.
 fn patient() -> Knobs {
     let fill = CaravanLimits {
         requests: 4,
@@ -146,7 +146,7 @@ fn answers_wait_for_a_caravan_and_for_no_longer_than_they_may() {
         let asked = bed.handle().snapshot().switch[0].classes[Class::Throughput];
         asked.outstanding_bytes == 32 * BLOCK as u64
     });
-    // Four at once fill the caravan, and nothing but the timer lets one out.
+    // Four at once fill the caravan; an answer alone leaves only by the timer.
     permits.fetch_add(4, Ordering::Relaxed);
     for cid in 0..4 {
         assert!(client.fetched(cid).0.status.is_success());
@@ -158,9 +158,9 @@ fn answers_wait_for_a_caravan_and_for_no_longer_than_they_may() {
         rang(&seen, Reason::RequestsFull) == 1 && rang(&seen, Reason::Timer) == 1
     });
     let seen = caravans(&bed);
-    // Alone left the answer to Connect, and the one that waited in vain.
+    // Sent alone: the answer to Connect, and the answer whose wait timed out.
     assert_eq!((seen.sizes.buckets()[0], seen.sizes.buckets()[2]), (2, 1));
-    // The last ones have nothing to wait for.
+    // The last answers have nothing to wait for.
     permits.fetch_add(27, Ordering::Relaxed);
     for cid in 5..32 {
         assert!(client.fetched(cid).0.status.is_success());
@@ -169,7 +169,7 @@ fn answers_wait_for_a_caravan_and_for_no_longer_than_they_may() {
         let stats = bed.handle().snapshot().switch[0].classes[Class::Throughput];
         stats.outstanding_bytes == 0 && stats.caravans.requests == 1 + 32
     });
-    // What TCP was handed: a completion for Connect, and a header before the data of each read.
+    // The bytes passed to TCP: a completion for Connect, and a header plus the data for each read.
     assert_eq!(caravans(&bed).bytes, 24 + 32 * (24 + BLOCK as u64));
 }
 
@@ -209,7 +209,7 @@ fn without_caravans_each_answer_has_a_send_of_its_own() {
             assert!(client.fetched(cid).0.status.is_success());
         }
     }
-    // The first is the answer to Connect.
+    // The first answer is that to Connect.
     let answers = 1 + 20 * 64;
     eventually("the caravans are counted", || {
         caravans(&bed).requests == answers
@@ -240,7 +240,7 @@ fn a_knob_turned_in_flight_loses_nothing() {
                 if turns.is_multiple_of(2) {
                     knobs.doorbell = patient().doorbell;
                 }
-                // One that polls for ever takes the processor of this test's other threads.
+                // A thread that polls forever takes the processor from this test's other threads.
                 knobs.polling = Knobs::default().polling;
                 bed.handle().set_knobs(knobs).expect("valid knobs");
                 turns += 1;

@@ -1,4 +1,4 @@
-//! A host that asks for much gets a caravan in a turn, beside one that asks for little.
+//! A host with high demand gets one caravan per turn while a host with low demand is active.
 
 use crate::common::{BLOCK, Bed, Client, Dialect, any_read, eventually, io};
 use switch::{Class, Knobs};
@@ -10,10 +10,11 @@ use wire::tcp::{FatalErrorStatus, TermReq};
 const BATCH: u16 = 128;
 const ROUNDS: u64 = 10;
 
-/// Connections that end; where the machine is slow, the light host counts as gone for some.
+/// Number of connections that end; on a slow machine, the light host counts as inactive for some of
+/// them.
 const ENDS: u64 = 20;
 
-/// Capsules of `count` reads of `blocks` blocks each.
+/// Returns the capsules of `count` reads of `blocks` blocks each.
 fn reads(client: &Client, count: u16, blocks: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for cid in 0..count {
@@ -25,7 +26,7 @@ fn reads(client: &Client, count: u16, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends a whole batch of reads of 4 KiB at once, and takes the answers.
+/// Sends a whole batch of 4 KiB reads at once, and receives the answers.
 fn batch(client: &mut Client) {
     let bytes = reads(client, BATCH, 1);
     client.send(&bytes);
@@ -34,8 +35,8 @@ fn batch(client: &mut Client) {
     }
 }
 
-/// Receives that the target made while one host sent batches, and another one asked for a block
-/// before each.
+/// Returns the number of the target's receives while one host sent batches, and another host read a
+/// block before each.
 fn receives(bed: &Bed, light: &mut Client, heavy: &mut Client) -> u64 {
     let stats = || bed.handle().snapshot().cores[0];
     let before = stats();
@@ -56,8 +57,8 @@ fn beside_a_light_host_a_deep_queue_is_received_a_caravan_at_a_time() {
     let (_admin, mut light) = bed.host_named("nqn.2026-11.com.example:light", 1);
     let (_other, mut heavy) = bed.host_named("nqn.2026-11.com.example:heavy", 1);
     let (light, heavy) = (&mut light[0], &mut heavy[0]);
-    // 128 commands are eight caravans. Where the machine is slow, the light host counts as gone
-    // now and then.
+    // 128 commands are eight caravans. On a slow machine, the light host sometimes counts as
+    // inactive.
     let mut rounds = 0..1_000;
     assert!(rounds.any(|_| receives(&bed, light, heavy) >= 5 * ROUNDS));
     let off = Knobs {
@@ -69,8 +70,8 @@ fn beside_a_light_host_a_deep_queue_is_received_a_caravan_at_a_time() {
     assert!(receives(&bed, light, heavy) < 5 * ROUNDS);
 }
 
-/// A host with a queue of class `Latency` was not light, so that its neighbours' deep queues, and
-/// their admin queues, had no quantum: it waited longer than one that names no class.
+/// Regression: a host with a queue of class `Latency` was not light, so deep queues of other hosts,
+/// and their admin queues, had no quantum: it waited longer than a host that names no class.
 #[test]
 fn a_host_with_a_latency_queue_is_light() {
     let bed = Bed::new();
@@ -82,8 +83,8 @@ fn a_host_with_a_latency_queue_is_light() {
     assert!(rounds.any(|_| receives(&bed, &mut light, &mut heavy[0]) >= 5 * ROUNDS));
 }
 
-/// A quantum was set on the socket of a connection that its last receive had closed: the driver has
-/// let go of such a socket if the ring does not watch it, and the core panicked.
+/// Regression: a quantum was set on the socket of a connection that its last receive had closed.
+/// The driver has dropped such a socket if the ring does not watch it, and the core panicked.
 #[test]
 fn a_receive_that_asks_for_much_and_ends_the_connection_sets_no_quantum() {
     let bed = Bed::new();
@@ -96,7 +97,7 @@ fn a_receive_that_asks_for_much_and_ends_the_connection_sets_no_quantum() {
     let length = request.encode(Role::Host, &[], &mut termination);
     for _ in 0..ENDS {
         let (_other, mut heavy) = bed.host_named("nqn.2026-11.com.example:heavy", 1);
-        // A caravan is eight of these; a queue that has just been connected brings 16 at most.
+        // A caravan is eight of these; a newly connected queue receives at most 16.
         let mut bytes = reads(&heavy[0], 9, 2);
         bytes.extend_from_slice(&termination[..length]);
         light[0].read(0, 1);
@@ -109,8 +110,8 @@ fn a_receive_that_asks_for_much_and_ends_the_connection_sets_no_quantum() {
     });
 }
 
-/// With the termination request the bound of its sends went: what was left of the answers before it
-/// left in one, and the light host waited for that.
+/// Regression: the termination request removed the limit on sends, so the earlier answers left in
+/// one send, and the light host waited for it.
 #[test]
 fn answers_before_a_termination_request_leave_in_pieces() {
     let bed = Bed::new();
@@ -118,7 +119,7 @@ fn answers_before_a_termination_request_leave_in_pieces() {
     let mut commands = 0;
     let is_in_pieces = |_| {
         let (_other, mut heavy) = bed.host_named("nqn.2026-11.com.example:heavy", 1);
-        // All of it comes in one receive, as a queue that has just been connected has it.
+        // All of it arrives in one receive, as is possible for a newly connected queue.
         let mut bytes = reads(&heavy[0], 8, 32);
         // No PDU has this type.
         bytes.extend_from_slice(&[0xff, 0, 8, 0, 8, 0, 0, 0]);
@@ -134,8 +135,8 @@ fn answers_before_a_termination_request_leave_in_pieces() {
         eventually("the core shows its counters", || {
             stats().sent_bytes >= before.sent_bytes + (1 << 20)
         });
-        // One MiB takes so many at least; in one it took eight, with those of the connections. Where
-        // the machine is slow, the light host counts as gone.
+        // 1 MiB takes at least 16 sends in pieces; as one send it took eight, including those of
+        // the connections. On a slow machine, the light host counts as inactive.
         stats().sends - before.sends >= 16
     };
     assert!((0..1_000).any(is_in_pieces));

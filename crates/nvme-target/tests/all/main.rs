@@ -1,4 +1,4 @@
-//! The tests of this crate that may share a process: one program, which links in the time of one.
+//! The tests that can share a process, as a single program that is linked once.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::tests_outside_test_module,

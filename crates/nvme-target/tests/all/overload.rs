@@ -1,5 +1,5 @@
-//! More commands than there are buffers: none is refused, each gets its buffer in turn, and neither
-//! Keep Alive nor data that was asked for waits behind commands without one.
+//! More commands than buffers: none is refused, each gets its buffer in turn, and neither Keep
+//! Alive nor requested data waits behind commands without a buffer.
 
 use crate::common;
 use crate::common::{
@@ -16,10 +16,10 @@ use wire::nvme::identify::Cns;
 use wire::nvme::{AdminCommand, Command, Identify, IoOpcode, SglDescriptor};
 use wire::tcp::{H2cData, R2t};
 
-/// Data of a capsule.
+/// Size of a capsule's data.
 const CAPSULE: usize = 16 * KIB;
 
-/// Limits under which the largest of these buffers is enough.
+/// Returns limits for which the largest of these buffers is sufficient.
 fn limits(buffers: &[BufferClass]) -> Limits {
     let largest = buffers.last().expect("some");
     Limits {
@@ -28,7 +28,7 @@ fn limits(buffers: &[BufferClass]) -> Limits {
     }
 }
 
-/// A target with these buffers alone, over memory.
+/// Starts a target with only these buffers, on a memory device.
 fn with_memory(buffers: Vec<BufferClass>) -> Bed {
     let ram = common::ram(16 * MIB);
     let options = namespace(1, Arc::clone(&ram) as _);
@@ -37,7 +37,8 @@ fn with_memory(buffers: Vec<BufferClass>) -> Bed {
     Bed { target, ram }
 }
 
-/// The same over a device for which the data of a capsule has a buffer first.
+/// Starts a target with only these buffers, on a device for which in-capsule data needs a buffer
+/// first.
 fn short_of_buffers(buffers: Vec<BufferClass>) -> Bed {
     let limits = limits(&buffers);
     let start = |target| with_buffers(target, buffers);
@@ -50,13 +51,13 @@ fn core(bed: &Bed) -> CoreStats {
     bed.handle().snapshot().cores[0]
 }
 
-/// One I/O queue of a host of its own, with the host's admin queue.
+/// Returns an I/O queue of a separate host, with the host's admin queue.
 fn host(bed: &Bed, name: &str) -> (Client, Client) {
     let (admin, mut queues) = bed.host_named(&format!("nqn.2026-11.io.example:{name}"), 1);
     (admin, queues.remove(0))
 }
 
-/// A write whose data is asked for by R2T.
+/// Returns a write whose data is requested by R2T.
 fn write_by_r2t(cid: u16, bytes: usize) -> Command {
     let mut write = io(IoOpcode::WRITE, 0, (bytes / BLOCK) as u32);
     write.set_cid(cid);
@@ -64,13 +65,13 @@ fn write_by_r2t(cid: u16, bytes: usize) -> Command {
     write
 }
 
-/// Sends such a write, and takes its R2T: it holds a buffer until that is answered.
+/// Sends such a write and receives its R2T: it holds a buffer until the R2T is answered.
 fn hold(client: &mut Client, cid: u16, bytes: usize) -> R2t {
     client.capsule(&write_by_r2t(cid, bytes), &[]);
     client.r2t()
 }
 
-/// A write with its data in the capsule.
+/// Returns a write with in-capsule data.
 fn capsule(client: &Client, cid: u16, slba: u64, data: &[u8]) -> Vec<u8> {
     let mut write = io(IoOpcode::WRITE, slba, (data.len() / BLOCK) as u32);
     write.set_cid(cid);
@@ -78,7 +79,7 @@ fn capsule(client: &Client, cid: u16, slba: u64, data: &[u8]) -> Vec<u8> {
     client.session.capsule(&write, data)
 }
 
-/// A PDU with a part of the data that an R2T asks for.
+/// Returns a PDU with a part of the data that an R2T requests.
 fn part(client: &Client, r2t: &R2t, at: usize, data: &[u8]) -> Vec<u8> {
     let pdu = H2cData {
         command_id: r2t.command_id,
@@ -90,7 +91,7 @@ fn part(client: &Client, r2t: &R2t, at: usize, data: &[u8]) -> Vec<u8> {
     client.session.h2c_data(&pdu, data)
 }
 
-/// Takes the answers of these commands, all of which succeed, in any order.
+/// Receives the answers of these commands in any order; all must succeed.
 fn succeed(client: &mut Client, cids: impl IntoIterator<Item = u16>) {
     let mut left: BTreeSet<_> = cids.into_iter().collect();
     while !left.is_empty() {
@@ -100,8 +101,8 @@ fn succeed(client: &mut Client, cids: impl IntoIterator<Item = u16>) {
     }
 }
 
-/// Commands beyond what a core would put aside were interrupted, and Linux gave up after five tries:
-/// applications got EREMOTEIO.
+/// Regression: commands beyond a core's waiting capacity were interrupted. Linux retried five
+/// times, and applications got EREMOTEIO.
 #[test]
 fn no_write_is_refused_however_many_wait_for_buffers() {
     let bed = short_of_buffers(vec![buffers(16 * KIB, 3), buffers(MIB, 1)]);
@@ -129,13 +130,14 @@ fn no_write_is_refused_however_many_wait_for_buffers() {
     }
 }
 
-/// Input waited for a buffer while the data of its own R2Ts was behind it, in which the buffers waited.
+/// Regression: input waited for a buffer while the data of its own R2Ts, whose commands held the
+/// buffers, was queued behind it.
 #[test]
 fn capsules_before_data_that_was_asked_for_find_buffers() {
     let bed = short_of_buffers(vec![buffers(16 * KIB, 3), buffers(MIB, 1)]);
     let [(_one, mut first), (_two, mut second)] = ["a", "b"].map(|name| host(&bed, name));
     let data = pattern(4, CAPSULE);
-    // All four, of two hosts.
+    // All four buffers, held by two hosts.
     let held: Vec<_> = (0..3).map(|cid| hold(&mut first, cid, CAPSULE)).collect();
     let other = hold(&mut second, 0, CAPSULE);
     for (client, cids) in [(&mut first, 10..110), (&mut second, 10..20)] {
@@ -154,7 +156,7 @@ fn capsules_before_data_that_was_asked_for_find_buffers() {
     succeed(&mut first, 0..3);
 }
 
-/// The same where the R2T went out after input had begun to wait.
+/// The same case, with the R2T sent after input had begun to wait.
 #[test]
 fn input_that_waits_goes_on_when_data_is_asked_for_behind_it() {
     let bed = short_of_buffers(vec![buffers(16 * KIB, 2)]);
@@ -162,14 +164,14 @@ fn input_that_waits_goes_on_when_data_is_asked_for_behind_it() {
         ["a", "b", "c"].map(|name| host(&bed, name));
     let data = pattern(5, CAPSULE);
     let held = [&mut first, &mut third].map(|client| hold(client, 1, CAPSULE));
-    // The first one waits for its buffer, and input behind it for one for the second.
+    // The first command waits for its buffer, and the input behind it for the second command's.
     let mut sent = second.session.capsule(&write_by_r2t(1, CAPSULE), &[]);
     sent.extend(capsule(&second, 2, 1000, &data));
     second.send(&sent);
     common::eventually("both wait", || core(&bed).buffer_waiters == 2);
     first.answer_r2t(&held[0], &data);
     succeed(&mut first, [1]);
-    // The buffer is the first one's, and stays with it until its data comes.
+    // The buffer belongs to the first command until its data arrives.
     let r2t = second.r2t();
     succeed(&mut second, [2]);
     second.answer_r2t(&r2t, &data);
@@ -178,7 +180,7 @@ fn input_that_waits_goes_on_when_data_is_asked_for_behind_it() {
     succeed(&mut third, [1]);
 }
 
-/// A controller was lost for want of buffers: Keep Alive waited behind Identify, which waited for one.
+/// Regression: a controller was lost because Keep Alive waited behind an Identify without a buffer.
 #[test]
 fn keep_alive_does_not_wait_behind_identify_for_a_buffer() {
     let bed = short_of_buffers(vec![buffers(16 * KIB, 3), buffers(MIB, 1)]);
@@ -201,7 +203,8 @@ fn keep_alive_does_not_wait_behind_identify_for_a_buffer() {
     succeed(&mut second, [0]);
 }
 
-/// One list for all sizes: small commands waited behind a large one although small buffers were free.
+/// Regression: with one list for all sizes, small commands waited behind a large one although small
+/// buffers were free.
 #[test]
 fn a_command_that_waits_for_a_large_buffer_does_not_hold_up_small_ones() {
     let bed = with_memory(vec![buffers(BLOCK, 2), buffers(64 * KIB, 1)]);
@@ -230,7 +233,8 @@ fn a_command_that_waits_for_a_large_buffer_does_not_hold_up_small_ones() {
     finish(&mut two, &held[2]);
 }
 
-/// A command that came in the moment in which a buffer was free took it from those that waited.
+/// Regression: a command that arrived when a buffer had just become free took it from waiting
+/// commands.
 #[test]
 fn a_newcomer_waits_behind_those_that_wait_already() {
     let bed = with_memory(vec![buffers(BLOCK, 1), buffers(64 * KIB, 1)]);
@@ -239,7 +243,7 @@ fn a_newcomer_waits_behind_those_that_wait_already() {
     let few = hold(&mut holder.1, 0, BLOCK);
     waits.1.capsule(&write_by_r2t(0, BLOCK), &[]);
     common::eventually("it waits", || core(&bed).buffer_waiters == 1);
-    // The buffer comes back with the data, and the next command is right behind.
+    // The buffer is freed with the data, and the next command follows at once.
     let data = pattern(8, 64 * KIB);
     let mut sent = part(&holder.1, &few, 0, &data[..BLOCK]);
     sent.extend(holder.1.session.capsule(&write_by_r2t(1, BLOCK), &[]));
@@ -255,8 +259,8 @@ fn a_newcomer_waits_behind_those_that_wait_already() {
     succeed(&mut large.1, [0]);
 }
 
-/// Each PDU of data put the same R2T into the line of what waits to be sent: six million entries of one
-/// queue that did not read.
+/// Regression: each data PDU queued the same R2T again, which made six million entries of one queue
+/// that did not read.
 #[test]
 fn an_r2t_waits_to_be_sent_once_however_many_pdus_come() {
     let limits = Limits {
@@ -271,7 +275,7 @@ fn an_r2t_waits_to_be_sent_once_however_many_pdus_come() {
     let (_admin, mut queue) = bed.host_with(dialect);
     queue.capsule(&write_by_r2t(0, CAPSULE), &[]);
     let r2ts = [queue.r2t(), queue.r2t()];
-    // More than a socket takes that nobody reads.
+    // More than the socket buffers hold without a reader.
     let waits = || core(&bed).output_waits;
     for cid in 1..100 {
         let mut read = io(IoOpcode::READ, 0, 256);
@@ -295,7 +299,7 @@ fn an_r2t_waits_to_be_sent_once_however_many_pdus_come() {
     assert!(waits() - before <= 4, "{} of 1024", waits() - before);
 }
 
-/// Memory whose geometry is asked on one thread only once a host has connected.
+/// Memory whose geometry can be read on one thread only once a host has connected.
 #[derive(Debug)]
 struct Asked {
     ram: Arc<dyn Device>,
@@ -323,7 +327,8 @@ impl Device for Asked {
     }
 }
 
-/// While a scrape summed the histograms of all namespaces, Connect waited, and with it the first core.
+/// Regression: while a scrape summed the histograms of all namespaces, Connect waited, and with it
+/// the first core.
 #[test]
 fn hosts_connect_while_a_snapshot_is_made() {
     let (sender, began) = mpsc::channel();
@@ -344,7 +349,7 @@ fn hosts_connect_while_a_snapshot_is_made() {
             *device.on.lock().expect("no panic") = Some(std::thread::current().id());
             target.handle.snapshot()
         });
-        // The sender is dropped where the snapshot asks for the geometry.
+        // The sender is dropped when the snapshot reads the geometry.
         assert!(began.recv().is_err());
         let mut admin = Client::admin(target.addresses[0], NQN, 0);
         let list = Identify::new(Cns::ACTIVE_NAMESPACES, 0).encode(0);

@@ -1,6 +1,6 @@
-//! Every field of every PDU that a target receives, with every kind of value that it must not have:
-//! the host is told what the specification names, with the header that is at fault. What is
-//! reserved is not looked at. The twin of `crates/host/tests/all/fields.rs`.
+//! Every field of every PDU that a target receives, with every kind of invalid value: the host
+//! receives the specified error, with the offending header. Reserved fields are ignored. The
+//! counterpart is `crates/host/tests/all/fields.rs`.
 
 use crate::common::{BLOCK, Bed, Client, Dialect, io, pattern};
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ const LENGTH: u32 = 32 * 1024;
 
 use Reaction::{Answers, Closes, Ignores, Tells};
 
-/// The common header of a PDU of which `plen` bytes come.
+/// Returns cases for the common header of a PDU of which `plen` bytes are sent.
 fn common(pdu: PduType, flags: u8, hlen: u8, plen: u32) -> Vec<Case> {
     let all = [plen - 1, plen + 1, plen + 4];
     let lengths = if pdu == PduType::CapsuleCmd {
@@ -25,9 +25,9 @@ fn common(pdu: PduType, flags: u8, hlen: u8, plen: u32) -> Vec<Case> {
         &all
     };
     common_header(pdu, flags, hlen, lengths, |other| match other {
-        // Read as these, the bytes have fields of their own.
+        // Interpreted as these types, the bytes have other fields.
         PduType::CapsuleCmd | PduType::H2cData if pdu != PduType::IcReq => None,
-        // The host is gone: there is nobody to tell.
+        // The host has ended the connection, so it gets no answer.
         PduType::H2cTermReq => None,
         PduType::IcReq if pdu == PduType::IcReq => None,
         PduType::IcReq | PduType::CapsuleCmd | PduType::H2cData => Some(Tells(SEQUENCE, 0)),
@@ -72,11 +72,11 @@ fn capsule_cmd() -> Vec<Case> {
         case("flag of other PDUs", byte(1, flag), Ignores);
     }
     case("DDGSTF", byte(1, 0x02), Tells(FIELD, 1));
-    // Within the header, no multiple of four, more padding than any alignment makes.
+    // Within the header, not a multiple of four, more padding than any alignment needs.
     for offset in [0, 8, 71, 73, 74, 200, 255] {
         case("PDO", byte(3, offset), Tells(FIELD, 3));
     }
-    // Padding takes the place of data, which is less then than the command says.
+    // Padding replaces data, so there is less data than the command states.
     let short = Answers(Status::DATA_SGL_LENGTH_INVALID);
     case("PDO that leaves less", byte(3, 76), short);
     case("PLEN without data", word(4, 72), short);
@@ -86,7 +86,7 @@ fn capsule_cmd() -> Vec<Case> {
     cases
 }
 
-/// All data of a write, in one PDU. `[NVMe-TCP 1.0 §3.6.2.8]`
+/// All data of a write in one PDU. `[NVMe-TCP 1.0 §3.6.2.8]`
 fn h2c_data() -> Vec<Case> {
     let pdu = PduType::H2cData;
     let (flags, plen) = (0x04, 24 + LENGTH);
@@ -119,8 +119,7 @@ fn h2c_data() -> Vec<Case> {
     cases
 }
 
-/// The host ends the connection: what it says is not answered, unless it is no such request.
-/// `[NVMe-TCP 1.0 §3.6.2.4]`
+/// The host ends the connection: a valid request gets no answer. `[NVMe-TCP 1.0 §3.6.2.4]`
 fn h2c_term_req() -> Vec<Case> {
     let pdu = PduType::H2cTermReq;
     let mut cases = Vec::new();
@@ -144,7 +143,7 @@ fn h2c_term_req() -> Vec<Case> {
     cases
 }
 
-/// The PDU of a case on a queue that waits for it; and what of it is header.
+/// Returns the PDU of a case on a queue that is ready for it, and the length of its header.
 fn prepare(case: &Case, queue: &mut Client) -> (Vec<u8>, usize) {
     match case.pdu {
         PduType::CapsuleCmd => {
@@ -194,7 +193,7 @@ fn check(bed: &Bed, case: &Case) {
     let (_admin, mut queue) = bed.host_with(dialect);
     let (mut bytes, header) = prepare(case, &mut queue);
     case.apply(&mut bytes, header);
-    // It may stop to read in the middle.
+    // The target may stop reading in the middle.
     let _ = queue.stream.write_all(&bytes);
     let answer = queue.try_receive();
     let answer = answer.map(|pdu| (pdu.header, pdu.data));
@@ -218,7 +217,7 @@ fn check(bed: &Bed, case: &Case) {
     }
 }
 
-/// The first PDU of a connection, and what comes back.
+/// Sends the first PDU of a connection and checks the answer.
 fn check_first(bed: &Bed, case: &Case) {
     let request = IcReq::PLAIN;
     let mut bytes = request.to_bytes();
@@ -270,7 +269,7 @@ fn every_field_of_a_termination_request_is_checked() {
     }
 }
 
-/// Data that does not fit its digest fails its command, however it comes, and nothing else.
+/// Data with a wrong digest fails only its command, however it is transferred.
 #[test]
 fn a_wrong_data_digest_fails_the_command() {
     let bed = Bed::new();

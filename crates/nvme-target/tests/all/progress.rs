@@ -1,5 +1,5 @@
-//! Hosts that withhold what they promised, a byte at a time or altogether: they lose their
-//! connection, and nobody else notices.
+//! Hosts that withhold data, or send it byte by byte: they lose their connection, and no other host
+//! is affected.
 
 use crate::common;
 use crate::common::{
@@ -21,7 +21,7 @@ use wire::tcp::H2cData;
 
 const BYTES: usize = 16 * BLOCK;
 
-/// A write that waits for its data.
+/// Sends a write and returns the R2T for its data.
 fn asked(client: &mut Client) -> wire::tcp::R2t {
     let mut write = io(IoOpcode::WRITE, 0, 16);
     write.set_cid(1);
@@ -30,7 +30,7 @@ fn asked(client: &mut Client) -> wire::tcp::R2t {
     client.r2t()
 }
 
-/// A Write Extents with all but its data, which comes by R2Ts: [`BYTES`].
+/// Sends a Write Extents whose data, [`BYTES`], is requested by R2Ts.
 fn send_write_extents(client: &mut Client, cid: u16) {
     let (mut write, table) = extents(IoOpcode::WRITE_EXTENTS, 1, &[(0, 4), (8, 12)]);
     write.set_cid(cid);
@@ -38,16 +38,17 @@ fn send_write_extents(client: &mut Client, cid: u16) {
     client.capsule(&write, &table);
 }
 
-/// A Write Extents that waits for its data.
+/// Sends a Write Extents and returns the R2T for its data.
 fn asked_extents(client: &mut Client) -> wire::tcp::R2t {
     send_write_extents(client, 1);
     client.r2t()
 }
 
-/// Commands that wait for their data.
+/// Senders of commands that wait for their data.
 const ASKED: [fn(&mut Client) -> wire::tcp::R2t; 2] = [asked, asked_extents];
 
-/// Capsules with data in them: of a Write, a Write Extents and a Read Extents; with what is written.
+/// Returns capsules with in-capsule data of a Write, a Write Extents and a Read Extents, each with
+/// the data to be written.
 fn capsules(client: &Client) -> [(Vec<u8>, Vec<u8>); 3] {
     let data = pattern(1, 3 * BLOCK);
     let table: Vec<_> = (0..64).map(|n| (2 * n, 1)).collect();
@@ -68,10 +69,10 @@ fn capsules(client: &Client) -> [(Vec<u8>, Vec<u8>); 3] {
     ]
 }
 
-/// Sends these bytes piece by piece until the target has closed the connection.
+/// Sends these pieces until the target has closed the connection.
 fn trickle<'a>(client: &mut Client, pieces: impl Iterator<Item = &'a [u8]>) {
     for piece in pieces {
-        // The answer to bytes after the end is a reset.
+        // Bytes after the close cause a reset.
         if client.stream.write_all(piece).is_err() {
             return;
         }
@@ -80,13 +81,13 @@ fn trickle<'a>(client: &mut Client, pieces: impl Iterator<Item = &'a [u8]>) {
     panic!("the target took everything");
 }
 
-/// Every byte that came counted as progress: one a second kept a half capsule, and what belonged
-/// to it, for ever.
+/// Regression: every byte counted as progress, so one byte per second kept a half capsule and its
+/// resources forever.
 #[test]
 fn a_capsule_that_comes_byte_by_byte_ends_its_connection() {
     let bed = Bed::with(
         Limits {
-            // The neighbour's capsules have to come within it, too.
+            // The capsules of the other host must arrive within it, too.
             pdu_timeout: Nanos::from_millis(1500),
             ..Limits::default()
         },
@@ -109,7 +110,7 @@ fn a_capsule_that_comes_byte_by_byte_ends_its_connection() {
     }
 }
 
-/// Nothing of such a command is in flight.
+/// A half-received command is not in flight.
 #[test]
 fn a_change_does_not_wait_for_half_a_capsule() {
     for which in 0..3 {
@@ -151,7 +152,7 @@ fn data_that_comes_byte_by_byte_ends_its_connection() {
     for (ask, ended) in ASKED.into_iter().zip(1..) {
         let (_admin, mut slow) = bed.host();
         let r2t = ask(&mut slow);
-        // PDUs that are all in order.
+        // Each of these PDUs is valid.
         let pdus: Vec<_> = (0..BYTES as u32 / 4)
             .map(|index| {
                 let pdu = H2cData {
@@ -165,7 +166,7 @@ fn data_that_comes_byte_by_byte_ends_its_connection() {
             })
             .collect();
         trickle(&mut slow, pdus.iter().map(Vec::as_slice));
-        // In the capsule: the time for a transfer is not the neighbour's.
+        // In the capsule, because the transfer time-out must not apply to the other host.
         let data = pattern(2, 4 * BLOCK);
         assert!(neighbour.write(32, &data).status.is_success());
         assert!(neighbour.read(32, 4).1 == data);
@@ -194,14 +195,14 @@ fn data_that_does_not_come_ends_its_connection() {
     }
 }
 
-/// It vetoed every change of the namespace for as long as a change may take, and all other hosts
-/// waited with it.
+/// Regression: a slow host delayed a change of the namespace for the whole change time-out, and all
+/// other hosts waited.
 #[test]
 fn a_host_that_withholds_data_does_not_hold_up_a_change() {
     let bed = Bed::with(
         Limits {
             pause_patience: Nanos::from_millis(100),
-            // Only the one above can end it in the time of this test.
+            // Only the time-out above can end it within this test.
             stall_timeout: Nanos::from_secs(3600),
             transfer_timeout: Nanos::from_secs(3600),
             ..Limits::default()
@@ -221,7 +222,7 @@ fn a_host_that_withholds_data_does_not_hold_up_a_change() {
     }
 }
 
-/// A change of one namespace is no concern of a host that is slow with data for another one.
+/// A change of one namespace does not affect a host that is slow with data for another namespace.
 #[test]
 fn a_host_that_withholds_data_of_another_namespace_keeps_its_connection() {
     let limits = Limits {
@@ -263,8 +264,8 @@ fn a_change_waits_for_data_that_comes() {
     });
 }
 
-/// A command that waits for a buffer was in flight, and a write that had one waited for the end of
-/// the change: neither went on, and the change failed after `change_timeout`.
+/// Regression: a command waiting for a buffer was in flight, and a write that held one waited for
+/// the end of the change: neither continued, and the change failed after `change_timeout`.
 #[test]
 fn a_change_waits_for_no_buffer() {
     let bed = short_of_buffers(Limits::default(), vec![buffers(MIB, 1)]);
@@ -297,7 +298,7 @@ fn a_change_waits_for_no_buffer() {
     assert!(second.read(16, 16).1 == data);
 }
 
-/// A target with these buffers alone.
+/// Starts a target with only these buffers.
 fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
     let ram = common::ram(16 * MIB);
     let options = namespace(1, Arc::clone(&ram) as _);
@@ -305,15 +306,15 @@ fn short_of_buffers(limits: Limits, buffers: Vec<BufferClass>) -> Bed {
     Bed { target, ram }
 }
 
-/// A command of which all data comes by R2Ts.
+/// Sends a command whose data is requested by R2Ts.
 fn send_to_ask(client: &mut Client, mut command: Command, cid: u16, bytes: usize) {
     command.set_cid(cid);
     command.set_sgl(SglDescriptor::transport(bytes as u32));
     client.capsule(&command, &[]);
 }
 
-/// A host asks to send the data of 64 commands on each of its queues, and withholds it; others have
-/// buffers. What waited goes on when the host does as it should.
+/// A host has the data of 64 commands requested on each of its queues and withholds it; other hosts
+/// still get buffers. The waiting commands continue when the host sends the data.
 fn withholds_all(queues: u16, send: impl Fn(&mut Client, u16), data: &[u8]) {
     let bed = short_of_buffers(Limits::default(), few());
     let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", queues);
@@ -345,8 +346,8 @@ fn withholds_all(queues: u16, send: impl Fn(&mut Client, u16), data: &[u8]) {
     }
 }
 
-/// Writes whose data does not come held every buffer of the core: no other host could write, and
-/// none could connect.
+/// Regression: writes whose data did not arrive held every buffer of the core: no other host could
+/// write or connect.
 #[test]
 fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
     let data = pattern(5, BYTES);
@@ -355,11 +356,11 @@ fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
         |queue, cid| send_to_ask(queue, io(IoOpcode::WRITE, 0, 16), cid, BYTES),
         &data,
     );
-    // Tables take buffers, too, for which the input of a queue with nothing under way waits.
+    // Tables also take buffers, for which the input of an idle queue waits.
     withholds_all(2, send_write_extents, &data);
 }
 
-/// Lists of ranges took buffers before any share was asked for, and before any gate.
+/// Regression: lists of ranges took buffers before their share and gates were checked.
 #[test]
 fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
     let mut list = common::deallocate(0, 1).1;
@@ -371,7 +372,7 @@ fn a_host_that_withholds_its_lists_of_ranges_leaves_buffers_for_others() {
     );
 }
 
-/// A host with many queues had every table of extents of the core: others could send none.
+/// Regression: a host with many queues had all extent tables of the core, so other hosts got none.
 #[test]
 fn a_host_that_withholds_the_data_of_extents_leaves_tables_for_others() {
     let limits = Limits {
@@ -410,7 +411,8 @@ fn a_host_that_withholds_the_data_of_extents_leaves_tables_for_others() {
     common::eventually("they come back", || core().extent_tables_used == 0);
 }
 
-/// Hosts that do not read held every send list of the core, and nobody else was answered.
+/// Regression: hosts that did not read held every send list of the core, so no other host was
+/// answered.
 #[test]
 fn admin_commands_are_answered_although_hosts_do_not_read() {
     let limits = Limits {
@@ -420,7 +422,7 @@ fn admin_commands_are_answered_although_hosts_do_not_read() {
     let bed = Bed::with(limits, 1);
     let mut admin = bed.admin();
     let (_admin, mut deaf) = bed.host_named("nqn.2026-11.io.example:deaf", 8);
-    // 512 MiB of answers, which no socket buffer takes.
+    // 512 MiB of answers, which exceeds all socket buffers.
     for queue in &mut deaf {
         for cid in 0..64 {
             let mut read = io(IoOpcode::READ, 0, 256);
@@ -439,8 +441,8 @@ fn admin_commands_are_answered_although_hosts_do_not_read() {
     assert_ne!(new.property(wire::fabrics::Property::CAP), 0);
 }
 
-/// Data that came inside of capsules took buffers whoever had how many: a host with a device that
-/// does not answer held all of them.
+/// Regression: in-capsule data took buffers regardless of shares: a host whose device does not
+/// answer held all of them.
 #[test]
 fn a_host_whose_device_is_slow_leaves_buffers_for_others() {
     let (bed, state) = late::bed_started(1, 1000, Limits::default(), |target| {
@@ -472,7 +474,7 @@ fn a_host_whose_device_is_slow_leaves_buffers_for_others() {
     }
 }
 
-/// Admin queues had a reserve of send lists, and I/O queues of other hosts nothing.
+/// Regression: admin queues had a reserve of send lists, but I/O queues of other hosts got none.
 #[test]
 fn io_commands_are_answered_although_another_host_does_not_read() {
     let limits = Limits {
@@ -503,12 +505,13 @@ fn io_commands_are_answered_although_another_host_does_not_read() {
     });
 }
 
-/// How long the kernel waits for a host that takes nothing was fixed.
+/// Regression: the time after which the kernel closes a connection without acknowledgements was
+/// fixed.
 #[test]
 fn the_kernel_gives_up_a_host_that_takes_nothing_as_configured() {
     let limits = Limits {
         tcp_user_timeout: Nanos::from_millis(500),
-        // Comes first where the kernel waits for as long as it did.
+        // This time-out would expire first if the kernel's time-out were not configured.
         stall_timeout: Nanos::from_secs(15),
         ..Limits::default()
     };
@@ -525,8 +528,8 @@ fn the_kernel_gives_up_a_host_that_takes_nothing_as_configured() {
     assert_eq!(core().stall_timeouts, 0);
 }
 
-/// Data in capsules behind which other data comes has buffers beside the pool: one command whose data is
-/// withheld does not free the data in all capsules behind it from every share.
+/// In-capsule data that precedes requested data uses buffers outside the pool. One command with
+/// withheld data must not exempt the data in all capsules behind it from shares.
 #[test]
 fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
     let (bed, state) = late::bed_started(1, 1000, Limits::default(), |target| {
@@ -544,7 +547,7 @@ fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
         }
     }
     let core = || bed.handle().snapshot().cores[0];
-    // Of what two have, there is not enough for all four.
+    // The four queues need more buffers than there are, so the input of at least two waits.
     common::eventually("input waits", || core().buffer_waiters >= 2);
     let (_other, mut neighbour) = bed.host();
     for slba in 0..10 {
@@ -561,8 +564,8 @@ fn a_host_that_withholds_the_data_of_one_command_leaves_buffers_for_others() {
     }
 }
 
-/// The places in line of aborted commands stayed, and other commands in their slots took further
-/// ones: a host that repeated this took memory without limit.
+/// Regression: the places of aborted commands in the waiting line were kept, and new commands in
+/// their slots took further places: a host that repeated this could exhaust the memory.
 #[test]
 fn aborted_commands_leave_the_line_for_buffers() {
     let classes = vec![buffers(16 * KIB, 3), buffers(MIB, 1)];
@@ -582,7 +585,7 @@ fn aborted_commands_leave_the_line_for_buffers() {
     }
     ask(&mut other.1[0], 1);
     other.1[0].r2t();
-    // All buffers are held, and the first in line stays there.
+    // All buffers are held, and the first command in line stays there.
     let core = || bed.handle().snapshot().cores[0];
     let mut first = first;
     ask(&mut first.1[0], 1);
@@ -606,8 +609,8 @@ fn aborted_commands_leave_the_line_for_buffers() {
     assert_eq!(core().buffer_waiters, 1);
 }
 
-/// An Abort leaves the others in their order, and a command that comes into the slot of the aborted one
-/// does not get its place.
+/// An Abort keeps the order of the remaining commands, and a new command in the slot of the aborted
+/// one does not inherit its place.
 #[test]
 fn commands_get_buffers_in_order_whatever_is_aborted() {
     let classes = vec![buffers(16 * KIB, 3), buffers(MIB, 1)];
@@ -631,7 +634,7 @@ fn commands_get_buffers_in_order_whatever_is_aborted() {
         ask(&mut hosts[host].1[0], 1);
         common::eventually("it waits", || core().buffer_waiters == waiting);
     }
-    // The second one goes, and comes again behind the third.
+    // The second command leaves and is queued again behind the third.
     let (admin, queues) = &mut hosts[3];
     let abort = AdminCommand::Abort(Abort { sq_id: 1, cid: 1 }).encode(0);
     assert_eq!(admin.execute(abort, &[]).dword0(), 0);
@@ -649,8 +652,8 @@ fn commands_get_buffers_in_order_whatever_is_aborted() {
     }
 }
 
-/// A turn asked 64 of those that waited, and if none of these could go on, the core slept: others
-/// behind them waited although what they needed was free.
+/// Regression: a turn retried 64 waiting commands, and if none of these could continue, the core
+/// slept although buffers for later ones were free.
 #[test]
 fn each_waiter_is_asked_before_a_core_sleeps() {
     let bed = short_of_buffers(Limits::default(), few());

@@ -1,5 +1,4 @@
-//! Bad input: each kind is answered as the specification names it, and at most the connection is
-//! lost.
+//! Invalid input: each kind gets the specified answer, and at most the connection is lost.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, fabrics, io, pattern};
@@ -25,7 +24,7 @@ fn hosts_that_do_not_close_after_the_last_word_are_counted() {
     assert!(stays.try_receive().is_none());
 }
 
-/// A command that waited asked for its data behind the C2HTermReq of its connection.
+/// Regression: a waiting command requested its data after the C2HTermReq of its connection.
 #[test]
 fn nothing_follows_a_termination_request() {
     let limits = Limits {
@@ -43,7 +42,7 @@ fn nothing_follows_a_termination_request() {
     let r2t = queues[0].r2t();
     queues[0].session.last_cid = 2;
     std::thread::scope(|scope| {
-        // The change waits for the data, and pauses the namespace until then.
+        // The change waits for the data; the namespace is paused until then.
         let resize = scope.spawn(|| bed.handle().resize_namespace(NQN, 1, 8192));
         common::eventually("a read waits for the namespace", || {
             let mut read = io(IoOpcode::READ, 40, 1);
@@ -136,7 +135,8 @@ fn connect_names_the_parameter_that_is_wrong() {
     let in_data = |offset| InvalidParameter::in_data(offset).to_dword();
     let in_command = |offset| InvalidParameter::in_command(offset).to_dword();
     let not_allowed = Client::connect_data("nqn.2026-11.io.example:closed", dynamic);
-    // An empty name is one where any host is served (interoperate.rs); this is none.
+    // An empty name is valid where any host is served (interoperate.rs); this field is not a name
+    // at all.
     let mut no_host = good;
     no_host.hostnqn_field = [0xff; 256];
     let mut no_id = good;
@@ -189,7 +189,7 @@ fn connect_names_the_parameter_that_is_wrong() {
         ),
     ];
     let joining = Client::connect_data(NQN, cntlid);
-    // Not enabled yet.
+    // The controller is not enabled yet.
     cases.push((queue(1, 127, 0), joining, Status::COMMAND_SEQUENCE_ERROR, 0));
     for (connect, data, status, result) in cases {
         let completion = refused_connect(&bed, &connect, &data);
@@ -237,7 +237,8 @@ fn connect_names_the_parameter_that_is_wrong() {
         );
         assert_eq!(completion.dword0(), result, "{connect:?}");
     }
-    // The host identifier is that of the admin queue: some hosts send another one for I/O queues, or none.
+    // The host identifier of the admin queue applies: some hosts send another one, or none, for I/O
+    // queues.
     for (id, host_id) in [(2, [8; 16]), (3, [0; 16])] {
         let mut other_id = joining;
         other_id.host_id = host_id;
@@ -248,7 +249,7 @@ fn connect_names_the_parameter_that_is_wrong() {
     let shown = bed.handle().snapshot().controllers;
     let hex: String = HOST_ID.iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(shown.iter().all(|controller| controller.host_id == hex));
-    // Its connection may be closed, and the target not have seen that: the host may come again.
+    // Its connection may have closed without the target having noticed, so the host may retry.
     let taken = refused_connect(&bed, &queue(1, 127, 0), &joining).status;
     assert!(
         taken.is(Status::COMMAND_SEQUENCE_ERROR) && !taken.dnr(),

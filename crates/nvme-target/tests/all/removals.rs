@@ -1,4 +1,4 @@
-//! Namespaces and rights that are taken away while commands are in flight and answers unsent.
+//! Namespaces and rights withdrawn while commands are in flight and answers are unsent.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, NQN, eventually, io, io_on, late};
@@ -17,10 +17,11 @@ use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// Content of the memory before the change.
 const BEFORE: u8 = 0xaa;
-/// Content of the memory after the change, which is another host's.
+/// Content of the memory after the change, when it belongs to another host.
 const AFTER: u8 = 0xbb;
 
-/// By a thread of its own: what the kernel finishes for a driver interrupts its thread's system calls.
+/// Fills a device from a separate thread: completions that the kernel runs for a driver interrupt
+/// its thread's system calls.
 fn fill(device: &dyn Device, byte: u8) {
     std::thread::scope(|scope| {
         scope.spawn(|| fill_here(device, byte));
@@ -37,8 +38,8 @@ fn fill_here(device: &dyn Device, byte: u8) {
     region.copy_in(0, &vec![byte; bytes]);
 }
 
-/// A host that does not read its answers was sent what the memory held when it did, long after the
-/// memory was another's.
+/// Regression: a host that did not read its answers was later sent the memory's new content, long
+/// after the memory belonged to another host.
 fn nothing_of_the_memory_is_sent_after(change: impl FnOnce(&Bed)) {
     let limits = Limits {
         pause_patience: Nanos::from_millis(100),
@@ -48,7 +49,7 @@ fn nothing_of_the_memory_is_sent_after(change: impl FnOnce(&Bed)) {
     fill(&*bed.ram, BEFORE);
     let (_admin, mut client) = bed.host();
     let (_other_admin, mut reader) = bed.host();
-    // More than the sockets have room for.
+    // More than the socket buffers hold.
     let reads = 96;
     for cid in 0..reads {
         let mut read = io(IoOpcode::READ, 0, (MIB / BLOCK) as u32);
@@ -66,12 +67,12 @@ fn nothing_of_the_memory_is_sent_after(change: impl FnOnce(&Bed)) {
     let mut received = 0;
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         received += count;
-        // Headers between the data have no run of such bytes.
+        // The headers between the data contain no such run of bytes.
         let found = buffer[..count].windows(64).any(|run| run == [AFTER; 64]);
         assert!(!found, "another host's data after {received} bytes");
     }
     assert!(received < usize::from(reads) * MIB, "it had no more room");
-    // A host with nothing unsent stays connected.
+    // A host without unsent answers stays connected.
     let read = io(IoOpcode::READ, 0, 1);
     let status = reader.fetch(read, BLOCK).0.status;
     assert!(
@@ -112,7 +113,8 @@ fn nothing_is_sent_after_the_right_to_read_it_is_revoked() {
     });
 }
 
-/// A device that one core opens; the other one fails to when a request is in the device.
+/// A device that one core can open; opening fails on the other core once a request is in the
+/// device.
 #[derive(Debug)]
 struct OpensOnce {
     inner: Arc<dyn Device>,
@@ -157,8 +159,8 @@ fn read_until(client: &mut Client, stop: &AtomicBool) -> bool {
     }
 }
 
-/// The core that had it removed the namespace with the command in the device, which was never
-/// answered, and kept the target from ending.
+/// Regression: the core that had opened it removed the namespace with the command in the device.
+/// The command was never answered and kept the target from ending.
 #[test]
 fn a_command_that_came_before_an_addition_is_undone_is_answered() {
     let bed = Bed::with(Limits::default(), 2);
@@ -168,7 +170,7 @@ fn a_command_that_came_before_an_addition_is_undone_is_answered() {
         state: Arc::clone(&state),
         openings: AtomicUsize::new(0),
     });
-    // Two on each core.
+    // Two queues on each core.
     let (admin, queues) = bed.host_named("nqn.2026-11.io.example:host", 4);
     let stop = AtomicBool::new(false);
     let succeeded = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A reset and a shutdown are over when nothing of the I/O queues can change data any more.
+//! A reset or shutdown is complete when the I/O queues can no longer change data.
 
 use crate::common::late::{State, bed};
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
@@ -14,7 +14,8 @@ fn status(admin: &mut Client) -> ControllerStatus {
     ControllerStatus(admin.property(Property::CSTS) as u32)
 }
 
-/// A controller with `queues` I/O queues, each with a write of the first block in the device.
+/// Returns a controller with `queues` I/O queues, each with a write of the first block in the
+/// device.
 fn with_writes(bed: &Bed, state: &State, queues: u16) -> (Client, u16, Vec<Client>) {
     let (admin, cntlid) = bed.controller(Dialect::default());
     let data = pattern(1, BLOCK);
@@ -35,7 +36,8 @@ fn with_writes(bed: &Bed, state: &State, queues: u16) -> (Client, u16, Vec<Clien
     (admin, cntlid, all)
 }
 
-/// RDY was 0 at once: the host sent its writes again on new queues, and the old ones landed last.
+/// Regression: RDY became 0 at once, so the host repeated its writes on new queues, and the old
+/// writes reached the medium last.
 #[test]
 fn a_controller_stays_ready_until_writes_have_left_the_device() {
     // Queues on each of two cores.
@@ -46,7 +48,7 @@ fn a_controller_stays_ready_until_writes_have_left_the_device() {
         queue.closed();
     }
     assert!(status(&mut admin).ready(), "the device has two writes");
-    // Not ready for anything but the end of the reset.
+    // Ready for nothing except the end of the reset.
     let early = admin.configure(Configuration::ENABLE);
     assert!(early.status.is(Status::COMMAND_SEQUENCE_ERROR));
     let mut early = Client::dial(bed.address(), Dialect::default());
@@ -68,7 +70,8 @@ fn a_controller_stays_ready_until_writes_have_left_the_device() {
     assert!(queue.read(0, 1).1 == data);
 }
 
-/// An abrupt shutdown was complete at once, and the host could hand the volume to another host.
+/// Regression: an abrupt shutdown completed at once, so the host could pass the volume to another
+/// host too early.
 #[test]
 fn a_shutdown_is_complete_when_writes_have_left_the_device() {
     let (bed, state) = bed(8);

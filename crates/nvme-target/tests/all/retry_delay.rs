@@ -1,4 +1,4 @@
-//! Hosts that can wait before they send an interrupted command again are told to. `[NVMe Base 2.0
+//! Hosts that support retry delays get one with an interrupted command. `[NVMe Base 2.0
 //! §5.27.1.18]`
 
 use crate::common;
@@ -44,7 +44,7 @@ fn identify(admin: &mut Client) -> IdentifyController {
     IdentifyController::parse_prefix(&data).expect("4096 bytes")
 }
 
-/// A target of one core whose queues have one command over extents at a time.
+/// Starts a target with one core whose queues may have one command over extents at a time.
 fn bed_with(limits: Limits) -> Bed {
     let limits = Limits {
         extents_in_flight: 1,
@@ -53,7 +53,7 @@ fn bed_with(limits: Limits) -> Bed {
     Bed::with(limits, 1)
 }
 
-/// Begins a command over extents, with data that is withheld.
+/// Begins a command over extents whose data is withheld.
 fn begin(queue: &mut Client) -> R2t {
     let (mut write, table) = common::extents(IoOpcode::WRITE_EXTENTS, 1, &[(0, 1), (8, 1)]);
     write.set_cid(queue.cid());
@@ -62,13 +62,13 @@ fn begin(queue: &mut Client) -> R2t {
     queue.r2t()
 }
 
-/// One more than the queue may have.
+/// Sends a command beyond the queue's limit. Returns its completion.
 fn beyond(queue: &mut Client) -> Completion {
     let (read, table) = common::extents(IoOpcode::READ_EXTENTS, 1, &[(0, 1), (8, 1)]);
     queue.execute(read, &table)
 }
 
-/// Linux sent such a command again at once, five times, and its application got an error.
+/// Linux retried such a command five times without delay, and its application got an error.
 #[test]
 fn an_interrupted_command_has_a_delay_once_its_host_enabled_delays() {
     let bed = bed_with(Limits::default());

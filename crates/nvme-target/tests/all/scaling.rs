@@ -1,5 +1,5 @@
-//! Threads come into use and go out of it under load: everything is answered once, in whatever
-//! thread a queue is.
+//! Threads come into and out of use under load: every command is answered exactly once, whichever
+//! thread serves its queue.
 
 use crate::common;
 use crate::common::{
@@ -21,10 +21,10 @@ use testing::device::TestDevice;
 use wire::fabrics::property::Configuration;
 use wire::nvme::{IoOpcode, SglDescriptor};
 
-/// Threads that the target has.
+/// Number of threads of the target.
 const THREADS: usize = 3;
 
-/// Queues, and blocks that each of them has for itself.
+/// Number of queues, each with blocks of its own.
 const QUEUES: u16 = 8;
 const BLOCKS: u64 = 64;
 
@@ -40,7 +40,7 @@ fn connections(snapshot: &Snapshot) -> Vec<u64> {
     snapshot.cores.iter().map(|core| core.connections).collect()
 }
 
-/// Waits until so many threads are in use, and no other has a connection.
+/// Waits until `active` threads are in use and no other thread has a connection.
 fn settled(bed: &Bed, active: usize) {
     eventually("the queues are where they belong", || {
         let snapshot = bed.handle().snapshot();
@@ -62,8 +62,8 @@ fn hosts(bed: &Bed) -> (Client, Vec<Client>) {
     (admin, queues)
 }
 
-/// Writes and reads the blocks of one queue until told to stop. A batch is sent at once, and each
-/// of its answers comes once; what a batch wrote, the next one reads.
+/// Writes and reads the blocks of one queue until stopped. A batch is sent at once, each command is
+/// answered once, and the next batch reads the data written.
 fn work(client: &mut Client, queue: u16, stop: &AtomicBool, batches: &AtomicU64) {
     let first = u64::from(queue) * BLOCKS;
     let mut prng = Prng::from_seed(u64::from(queue));
@@ -122,8 +122,8 @@ fn queues_lose_nothing_while_threads_come_and_go() {
         }
     });
     let counters = bed.handle().snapshot().threads;
-    // Three at first; then each round 2 down, 2 up, 2 down, 1 up, and each
-    // that follows begins with 1 down.
+    // Three at first; then each round goes 2 down, 2 up, 2 down, 1 up, and each later round begins
+    // with 1 down.
     assert_eq!((counters.grown, counters.shrunk), (30, 31));
     eventually("what left one thread came to another", || {
         let switch = bed.handle().snapshot().switch;
@@ -131,7 +131,7 @@ fn queues_lose_nothing_while_threads_come_and_go() {
         let (came, went) = (sum(|core| core.scaled_in), sum(|core| core.scaled_out));
         came == went && came >= counters.shrunk
     });
-    // The controller finds its queues where they are now.
+    // The controller finds its queues on their current threads.
     assert!(
         admin
             .configure(Configuration::default())
@@ -171,8 +171,7 @@ fn new_queues_go_to_the_threads_in_use_and_admin_queues_stay() {
     );
 }
 
-/// A channel of memory that keeps its thread for half a millisecond with each request, however fast
-/// the machine is.
+/// A memory channel that blocks its thread for 0.5 ms per request, however fast the machine is.
 #[derive(Debug)]
 struct SlowChannel(Box<dyn Channel>);
 
@@ -187,7 +186,7 @@ impl Channel for SlowChannel {
     }
 }
 
-/// Queues that ask for all that a thread can do are shared with others, by themselves.
+/// Queues that use a thread's full capacity are moved to other threads automatically.
 #[test]
 fn load_brings_threads_into_use_and_silence_lets_them_sleep() {
     let slow = TestDevice::new(common::ram(16 * MIB), |ram| Box::new(SlowChannel(ram)));
@@ -215,7 +214,7 @@ fn load_brings_threads_into_use_and_silence_lets_them_sleep() {
         let snapshot = bed.handle().snapshot();
         snapshot.threads.active == 1 && connections(&snapshot) == [1 + u64::from(QUEUES), 0]
     });
-    // Both were in use before there were bounds.
+    // Both were in use before the bounds were set.
     let counters = bed.handle().snapshot().threads;
     assert_eq!(counters.grown + 1, counters.shrunk);
 }

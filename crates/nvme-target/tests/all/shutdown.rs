@@ -1,4 +1,4 @@
-//! A host that shuts its controller down properly finds everything on the medium.
+//! After a normal shutdown of its controller, a host's data is on the medium.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, NQN, eventually, io, late, namespace, ram, target_with};
@@ -17,14 +17,14 @@ use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::nvme::identify::Cns;
 use wire::nvme::{Identify, IdentifyController, IoOpcode, SglDescriptor, Status};
 
-/// What its tests know of a [`Cached`] device.
+/// Observations of a [`Cached`] device by its tests.
 #[derive(Debug, Default)]
 struct Seen {
     flushes: AtomicU64,
     broken: AtomicBool,
 }
 
-/// A channel of RAM that counts flushes, and takes some turns for each.
+/// A channel of RAM that counts flushes, each of which takes some turns.
 #[derive(Debug)]
 struct CachedChannel {
     ram: Box<dyn Channel>,
@@ -81,7 +81,7 @@ impl Channel for CachedChannel {
     }
 }
 
-/// RAM that says that it has a volatile cache.
+/// Returns RAM that reports a volatile cache.
 fn cached(seen: &Arc<Seen>) -> Arc<dyn Device> {
     let seen = Arc::clone(seen);
     let device = TestDevice::new(ram(MIB), move |ram| {
@@ -95,7 +95,7 @@ fn cached(seen: &Arc<Seen>) -> Arc<dyn Device> {
     Arc::new(device.with(|capabilities| capabilities.volatile_cache = true))
 }
 
-/// A target with `count` namespaces that have a cache, and one that has none.
+/// Starts a target with `count` namespaces with a cache, and one without.
 fn bed(count: u32) -> (Bed, Vec<Arc<Seen>>) {
     let all: Vec<Arc<Seen>> = (0..count).map(|_| Arc::default()).collect();
     let plain = ram(MIB);
@@ -107,8 +107,8 @@ fn bed(count: u32) -> (Bed, Vec<Arc<Seen>>) {
     (Bed { target, ram: plain }, all)
 }
 
-/// A host that had connected before went on believing that there is no cache, and lost what it had
-/// not flushed without a word.
+/// Regression: a host that had connected before continued to assume that there was no cache, and
+/// silently lost unflushed data.
 #[test]
 fn a_host_that_was_told_of_no_cache_has_to_ask_again_when_there_is_one() {
     let (bed, _) = bed(0);
@@ -134,21 +134,21 @@ fn flushes(all: &[Arc<Seen>]) -> Vec<u64> {
         .collect()
 }
 
-/// CSTS.SHST.
+/// Returns CSTS.SHST.
 fn shutdown_state(admin: &mut Client) -> u8 {
     ControllerStatus(admin.property(Property::CSTS) as u32).shutdown()
 }
 
 #[test]
 fn a_normal_shutdown_flushes_every_cache_before_it_is_complete() {
-    // More of them than are flushed at once.
+    // More namespaces than are flushed at once.
     let (bed, all) = bed(20);
     let mut admin = bed.admin();
     let off = Configuration::ENABLE.with_shutdown(1);
     assert!(admin.configure(off).status.is_success());
     assert_eq!(shutdown_state(&mut admin), 2);
     assert_eq!(flushes(&all), [1; 20]);
-    // Asking again flushes nothing again.
+    // A repeated request flushes nothing again.
     assert!(admin.configure(off).status.is_success());
     assert_eq!(flushes(&all), [1; 20]);
     // The controller can be used again after a reset.
@@ -187,8 +187,8 @@ fn a_shutdown_that_cannot_flush_says_so_and_can_be_asked_for_again() {
     assert_eq!(flushes(&all), [2, 2]);
 }
 
-/// An idle admin queue was closed a moment after the target began to drain, and with it the I/O
-/// queues of its controller, whose commands had ten seconds.
+/// Regression: an idle admin queue was closed shortly after the drain began, and with it the
+/// controller's I/O queues, whose commands had ten seconds.
 #[test]
 fn an_idle_admin_queue_does_not_cut_a_drain_short() {
     let (bed, device) = late::bed(8);
@@ -201,7 +201,7 @@ fn an_idle_admin_queue_does_not_cut_a_drain_short() {
         device.held.load(Ordering::SeqCst) == 1
     });
     bed.handle().shutdown();
-    // What has nothing to answer is closed by then.
+    // Connections with nothing to answer are closed by then.
     let moment = 5 * Limits::default().linger.0;
     std::thread::sleep(Duration::from_nanos(moment));
     device.open.store(true, Ordering::SeqCst);

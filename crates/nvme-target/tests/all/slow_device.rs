@@ -1,5 +1,5 @@
-//! Devices that take their time and have little room, and buffers that run out: everything waits
-//! for its turn, and nothing is lost.
+//! Slow devices with little room, and exhausted buffers: every command waits for its turn, and none
+//! is lost.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern, target_with};
@@ -18,8 +18,8 @@ use switchyard_target::{
 use testing::device::TestDevice;
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
-/// A channel of RAM with room for two requests, each of which takes some turns of the core; a
-/// request for the last block fails.
+/// A channel of RAM with room for two requests, each of which takes some turns of the core;
+/// requests for the last block fail.
 #[derive(Debug)]
 struct SlowChannel {
     ram: Box<dyn Channel>,
@@ -75,7 +75,7 @@ fn bed() -> Bed {
     bed_with(Limits::default())
 }
 
-/// Three buffers of 16 KiB, and one of 1 MiB.
+/// Starts a target with three buffers of 16 KiB and one of 1 MiB.
 fn bed_with(limits: Limits) -> Bed {
     let ram = common::ram(16 * MIB);
     let last_block = ram.geometry().blocks - 1;
@@ -113,7 +113,7 @@ fn bed_with(limits: Limits) -> Bed {
     Bed { target, ram }
 }
 
-/// Many commands at a time, written in one piece; answers may come in any order.
+/// Sends many commands in one write; the answers may arrive in any order.
 fn pipeline(client: &mut Client, data: &[u8]) {
     let count = (data.len() / BLOCK) as u16;
     let mut bytes = Vec::new();
@@ -150,7 +150,7 @@ fn commands_wait_for_buffers_and_for_the_device() {
         let (completion, read) = client.read(0, 100);
         assert!(completion.status.is_success(), "{}", completion.status);
         assert!(read == data);
-        // Several big writes at a time, of which one has a buffer.
+        // Several big writes at a time; only one of them has a buffer.
         let bigs: Vec<_> = (0..4u16)
             .map(|i| pattern(u64::from(i), 64 * BLOCK))
             .collect();
@@ -163,7 +163,7 @@ fn commands_wait_for_buffers_and_for_the_device() {
         for i in 0..4u16 {
             let r2t = client.r2t();
             assert_eq!(r2t.command_id, i, "in the order in which they came");
-            // The admin queue is alive meanwhile.
+            // The admin queue still answers.
             assert_ne!(admin.property(wire::fabrics::Property::CAP), 0);
             client.answer_r2t(&r2t, &bigs[usize::from(i)]);
             assert!(client.completion().status.is_success());
@@ -200,7 +200,7 @@ fn a_host_that_vanishes_leaves_nothing_behind() {
         let snapshot = bed.handle().snapshot();
         snapshot.controllers.is_empty() && snapshot.cores[0].connections == 0
     });
-    // All buffers came back: the largest can be had.
+    // All buffers were returned: the largest is available.
     let (_admin, mut client) = bed.host();
     assert!(client.read(0, 256).0.status.is_success());
     bed.target.stop().expect("an orderly end");
@@ -210,7 +210,7 @@ fn a_host_that_vanishes_leaves_nothing_behind() {
 fn a_host_that_does_not_read_holds_nobody_up() {
     let bed = Bed::new();
     let (_admin, mut deaf) = bed.host();
-    // 32 MiB of answers, which no socket buffer takes.
+    // 32 MiB of answers, which exceeds the socket buffers.
     for cid in 0..32u16 {
         let mut command = io(IoOpcode::READ, 0, 256);
         command.set_cid(cid);
@@ -261,7 +261,7 @@ fn each_command_is_counted_by_how_long_it_took() {
     let [memory, late] = &snapshot()[..] else {
         panic!("two namespaces")
     };
-    // Memory is read within the turn in which the command came.
+    // Memory is read within the turn in which the command arrived.
     assert_eq!(
         (memory.reads.latency.buckets[0], memory.reads.latency.sum_ns),
         (3, 0)
@@ -275,7 +275,7 @@ fn each_command_is_counted_by_how_long_it_took() {
     assert!(late.reads.latency.sum_ns >= 9_000_000, "{late:?}");
 }
 
-/// A channel of RAM that is not shared as memory, and counts how often it is looked at.
+/// A channel of RAM that is not accessible as memory, and counts its polls.
 #[derive(Debug)]
 struct WatchedChannel {
     ram: Box<dyn Channel>,
@@ -292,8 +292,8 @@ impl Channel for WatchedChannel {
     }
 }
 
-/// Every turn looked at every namespace, so that a read took five microseconds longer beside a
-/// thousand of them that nobody used.
+/// Regression: every turn polled every namespace, so a read took 5 µs longer in the presence of a
+/// thousand unused namespaces.
 #[test]
 fn namespaces_that_rest_cost_nothing() {
     let ticks: Vec<_> = (0..3).map(|_| Arc::new(AtomicU64::new(0))).collect();
@@ -338,7 +338,7 @@ impl Channel for StuckChannel {
     }
 }
 
-/// It used to wait for the device for ever.
+/// Regression: the target waited for the device forever.
 #[test]
 fn a_target_ends_although_a_device_never_answers() {
     let limits = Limits {
@@ -365,8 +365,9 @@ fn a_target_ends_although_a_device_never_answers() {
     assert!(admin.try_receive().is_none());
 }
 
-/// An idle admin queue closed a moment after the shutdown began, and with it the controller: hosts never
-/// heard of what their devices had done by then, and the target said that it had given up nothing.
+/// Regression: an idle admin queue closed shortly after the shutdown began, and with it the
+/// controller: hosts did not receive the completions of finished commands, and the target reported
+/// no abandoned ones.
 #[test]
 fn a_shutdown_waits_for_commands_under_way_although_the_admin_queue_is_idle() {
     let limits = Limits {
@@ -413,7 +414,7 @@ fn a_shutdown_gives_up_a_command_whose_host_withholds_its_data_and_says_so() {
     assert!(client.try_receive().is_none(), "nobody says it was done");
 }
 
-/// A queue that once had a thousand commands kept memory for as many for as long as it lived.
+/// Regression: a queue that once had a thousand commands kept memory for them for its lifetime.
 #[test]
 fn a_queue_gives_back_the_memory_of_a_burst() {
     let limits = Limits {

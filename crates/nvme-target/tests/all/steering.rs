@@ -1,5 +1,5 @@
-//! Queues that move from one core to another under load: everything is answered once, whatever is
-//! done to the queue meanwhile.
+//! Queues that move between cores under load: every command is answered exactly once, whatever
+//! happens to the queue in the meantime.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, NQN, StopAtLast, eventually, io, pattern};
@@ -24,14 +24,14 @@ use wire::nvme::{IoOpcode, SglDescriptor, Status};
 /// Blocks that the tests read.
 const BLOCKS: usize = 256;
 
-/// An admin queue of a host that means the classes of its queues.
+/// Returns an admin queue of a host that enables the classes of its queues.
 fn admin(bed: &Bed) -> (Client, u16) {
     let (mut admin, cntlid) = bed.controller(Dialect::default());
     admin.mean_classes(true);
     (admin, cntlid)
 }
 
-/// Keeps some reads and in-capsule writes on the way until told to stop; checks every answer.
+/// Keeps several reads and in-capsule writes outstanding until stopped; checks every answer.
 fn work(client: &mut Client, seed: u64, depth: u16, content: &[u8], stop: &AtomicBool) {
     let mut prng = Prng::from_seed(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -53,7 +53,7 @@ fn work(client: &mut Client, seed: u64, depth: u16, content: &[u8], stop: &Atomi
             let (first, blocks) = asked.expect("every command is answered once");
             assert!(data == content[first * BLOCK..(first + blocks) * BLOCK]);
         }
-        // By R2T: the target has to ask for the data before it can be moved.
+        // By R2T: the target must request the data before the queue can move.
         if prng.chance(1, 8) {
             let at = 2 * BLOCKS as u64 + 64 * prng.below(4);
             let data = pattern(seed, 32 * BLOCK);
@@ -76,7 +76,8 @@ fn bulk_leaves_the_core_of_latency_work() {
     bulk_leaves(Bed::with(Limits::default(), 2));
 }
 
-/// Commands wait for their tokens wherever their queue is, and a queue moves between two of them.
+/// Commands wait for their tokens on whichever core their queue is, and the queue moves between two
+/// commands.
 #[test]
 fn queues_move_whose_commands_are_paid_for() {
     let price = Price::milli(1).expect("a price");
@@ -96,8 +97,8 @@ fn queues_move_whose_commands_are_paid_for() {
 
 fn bulk_leaves(bed: Bed) {
     let content = pattern(11, BLOCKS * BLOCK);
-    // Who has fewer queues gets the next one: core 0 the latency queue, core 1 two that are idle
-    // because classes are apart where they can be, and core 0 the bulk queue.
+    // The core with fewer queues gets the next one. Core 0 gets the latency queue; core 1 gets two
+    // idle queues, because classes are kept apart if possible; core 0 gets the bulk queue.
     let counted = |bulk_queues: (u64, u64)| {
         eventually("the queues are counted where they are", || {
             let queues = |core: usize| switches(&bed)[core].classes[Class::Throughput].queues;
@@ -107,14 +108,14 @@ fn bulk_leaves(bed: Bed) {
     let (mut admin, cntlid) = admin(&bed);
     let mut latency = bed.queue_of(cntlid, 1, Class::Latency);
     let mut idle = bed.queue_of(cntlid, 2, Class::Throughput);
-    // A queue that is dealt before the last one has arrived may go elsewhere.
+    // A queue that is dealt out before the previous one has arrived may go to another core.
     counted((0, 1));
     let idle_too = bed.queue_of(cntlid, 3, Class::Throughput);
     counted((0, 2));
     let mut bulk = bed.queue_of(cntlid, 4, Class::Throughput);
     counted((1, 2));
     assert!(idle.write_by_r2t(0, &content).status.is_success());
-    // What was just written must not count as load of core 1.
+    // The data just written must not count as load of core 1.
     eventually("the load of the writer is forgotten", || {
         switches(&bed)
             .iter()
@@ -131,7 +132,7 @@ fn bulk_leaves(bed: Bed) {
         });
     });
     counted((0, 3));
-    // The controller finds its queues where they are now.
+    // The controller finds its queues on their current cores.
     let completion = admin.configure(Configuration::default());
     assert!(completion.status.is_success(), "{}", completion.status);
     for client in [bulk, latency, idle, idle_too] {
@@ -139,8 +140,8 @@ fn bulk_leaves(bed: Bed) {
     }
 }
 
-/// A target on two cores with an admin queue, two latency queues that stay, one on each core, and
-/// two bulk queues that go wherever the latency load is the smaller one.
+/// Starts a target on two cores with an admin queue, two latency queues that stay, one on each
+/// core, and two bulk queues that move to the core with the lower latency load.
 fn restless() -> (Bed, Client, Vec<Client>) {
     let bed = Bed::with(Limits::default(), 2);
     let mut knobs = Knobs::default();
@@ -163,7 +164,7 @@ fn restless() -> (Bed, Client, Vec<Client>) {
     (bed, admin, clients)
 }
 
-/// Two clients of latency work and the bulk clients read what was written, while `during` runs.
+/// Two latency clients and the bulk clients read the written data while `during` runs.
 fn while_all_work(clients: &mut [Client], content: &[u8], during: impl FnOnce()) {
     assert!(clients[0].write_by_r2t(0, content).status.is_success());
     let stop = AtomicBool::new(false);
@@ -190,8 +191,8 @@ fn queues_that_never_rest_lose_nothing() {
     assert_eq!(moved(&bed, Class::Latency), 0);
 }
 
-/// Two queues at work, each in the other one's home, on two cores of this machine, until the
-/// threads' counters are as `until` says.
+/// Runs two busy queues, each on the home core of the other queue, on two cores of this machine,
+/// until `until` accepts the threads' counters.
 fn strangers(affinity: bool, until: impl Fn(&[SwitchStats]) -> bool) {
     let cores = placement::allowed_cores().expect("the cores");
     let &[first, second, ..] = cores.as_slice() else {
@@ -216,8 +217,8 @@ fn strangers(affinity: bool, until: impl Fn(&[SwitchStats]) -> bool) {
         let connected = std::thread::scope(|scope| scope.spawn(connect).join());
         connected.expect("connected")
     };
-    // On a loopback, packets come in on the sender's core. The first queue goes to the first
-    // thread, the second to the other one.
+    // On loopback, packets are received on the sender's core. The first queue goes to the first
+    // thread, the second queue to the second thread.
     let mut latency = on(second, 1, Class::Latency);
     let mut bulk = on(first, 2, Class::Throughput);
     assert!(bulk.write_by_r2t(0, content).status.is_success());
@@ -247,7 +248,7 @@ fn queues_stay_where_they_were_dealt_without_affinity() {
     });
 }
 
-/// The rules change while queues are between two cores, too.
+/// The rules also change while queues are moving between cores.
 #[test]
 fn what_a_host_may_do_goes_along_with_its_queues() {
     let content = pattern(14, BLOCKS * BLOCK);
@@ -290,7 +291,7 @@ fn what_a_host_may_do_goes_along_with_its_queues() {
     }
 }
 
-/// Reads without looking at what comes, until the connection ends.
+/// Sends reads without checking the answers, until the connection ends.
 fn read_until_closed(client: &mut Client, seed: u64, depth: u16) {
     let mut prng = Prng::from_seed(seed);
     let mut answers = vec![0; 64 * BLOCK];
@@ -352,7 +353,7 @@ fn with_steering_off_nothing_moves() {
         let _stop = StopAtLast(&stop);
         scope.spawn(|| work(&mut latency, 1, 1, &content, &stop));
         scope.spawn(|| work(&mut bulk, 2, 16, &content, &stop));
-        // Many periods' worth.
+        // Enough commands for many periods.
         eventually("much is done", || bed.commands() > begun + 30_000);
     });
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Peers that have not said who they are, or ask discovery, hold little, and keep nobody from
+//! Peers before Connect, and discovery clients, hold few resources and keep no host from
 //! connecting.
 
 use crate::common;
@@ -28,7 +28,7 @@ fn short_of_buffers() -> Bed {
     Bed { target, ram }
 }
 
-/// Asks for a part of the discovery log page.
+/// Returns a request for a part of the discovery log page.
 fn page(bytes: usize) -> Command {
     let get = GetLogPage::new(LogPageId::DISCOVERY, NSID_BROADCAST, 0, bytes as u32);
     let mut command = AdminCommand::GetLogPage(get).encode(0);
@@ -42,7 +42,7 @@ fn identify() -> Command {
     command
 }
 
-/// A discovery controller with as many entries as there may be.
+/// Returns a discovery controller with the maximum number of entries.
 fn discovery(bed: &Bed) -> Client {
     let mut client = Client::dial(bed.address(), Dialect::default());
     let data = Client::connect_data(DISCOVERY_NQN, ConnectData::CNTLID_DYNAMIC);
@@ -51,7 +51,7 @@ fn discovery(bed: &Bed) -> Client {
     client
 }
 
-/// Sends commands, and reads no answer, until the target takes nothing more.
+/// Sends commands without reading answers, until the target accepts no more.
 fn pipeline(client: &mut Client, commands: impl IntoIterator<Item = Command>) {
     let mut bytes = Vec::new();
     for (cid, mut command) in (1000..).zip(commands) {
@@ -66,7 +66,7 @@ fn pipeline(client: &mut Client, commands: impl IntoIterator<Item = Command>) {
     timeout(client, None);
 }
 
-/// Waits until a number stays as it is.
+/// Waits until a number stops changing.
 fn settled(mut number: impl FnMut() -> u64) {
     let mut last = (u64::MAX, 0);
     common::eventually("it settles", || {
@@ -76,7 +76,7 @@ fn settled(mut number: impl FnMut() -> u64) {
     });
 }
 
-/// A host connects both kinds of queues, and is served.
+/// Checks that a host can connect both kinds of queues and is served.
 fn comes_in(bed: &Bed) {
     let (_admin, mut queue) = bed.host();
     let data = pattern(9, BLOCK);
@@ -84,15 +84,15 @@ fn comes_in(bed: &Bed) {
     assert!(queue.read(3, 1).1 == data);
 }
 
-/// One connection that anybody can have took the eighth of the buffers that was for discovery and for
-/// all Connects.
+/// Regression: one connection that any peer can have took the eighth of the buffers that served
+/// discovery and all Connects.
 #[test]
 fn a_deaf_discovery_client_keeps_nobody_from_connecting() {
     for withholds in [false, true] {
         let bed = short_of_buffers();
         let mut deaf = discovery(&bed);
         if withholds {
-            // Input does not wait while a command's data is to come.
+            // Input does not wait while a command's data is outstanding.
             let set = SetFeatures::new(FeatureId::HOST_BEHAVIOR, 0);
             let mut set = AdminCommand::SetFeatures(set).encode(0);
             set.set_sgl(SglDescriptor::transport(512));
@@ -115,7 +115,8 @@ fn a_deaf_discovery_client_keeps_nobody_from_connecting() {
     }
 }
 
-/// Each held as many send lists as a connection may: the next connections were closed at their ICReq.
+/// Regression: each client held the maximum number of send lists of a connection, so further
+/// connections were closed at their ICReq.
 #[test]
 fn many_deaf_discovery_clients_keep_nobody_from_connecting() {
     let limits = Limits {
@@ -141,7 +142,7 @@ fn many_deaf_discovery_clients_keep_nobody_from_connecting() {
     common::eventually("lists come back", || core().send_lists_used == 0);
 }
 
-/// What half a Connect holds was of the same eighth.
+/// Regression: half-received Connects used the same eighth of the buffers.
 #[test]
 fn half_connects_keep_nobody_from_connecting() {
     let bed = short_of_buffers();
@@ -162,7 +163,7 @@ fn half_connects_keep_nobody_from_connecting() {
     drop(half);
 }
 
-/// What is answered before Connect fits into a socket's buffer, whether it is read or not.
+/// The answers before Connect fit into a socket's buffer, whether they are read or not.
 #[test]
 fn a_connection_that_never_connects_gets_a_few_answers() {
     let bed = Bed::new();
@@ -175,7 +176,7 @@ fn a_connection_that_never_connects_gets_a_few_answers() {
     client.terminated();
 }
 
-/// Sends reads of so many blocks.
+/// Sends `commands` reads of `blocks` blocks.
 fn ask(client: &mut Client, commands: u16, blocks: u32) {
     for cid in 0..commands {
         let mut read = io(IoOpcode::READ, 0, blocks);
@@ -185,8 +186,8 @@ fn ask(client: &mut Client, commands: u16, blocks: u32) {
     }
 }
 
-/// A list came back, and none of the first 64 that waited might have it: the next one might, and the
-/// core slept.
+/// Regression: after a list was returned, the core slept when the first 64 waiting connections
+/// could not use it, although the next one could.
 #[test]
 fn each_that_waits_for_a_list_is_asked_before_a_core_sleeps() {
     let limits = Limits {
@@ -200,7 +201,7 @@ fn each_that_waits_for_a_list_is_asked_before_a_core_sleeps() {
     };
     bed.handle().set_knobs(knobs).expect("legal knobs");
     let name = |host: usize| format!("nqn.2026-11.io.example:host{host}");
-    // Each is a tenant, and has a tenant's share.
+    // Each host is a tenant, with a tenant's share.
     let tenants = (0..20).map(|host| TenantOptions {
         name: name(host),
         hosts: vec![name(host)],
@@ -221,7 +222,7 @@ fn each_that_waits_for_a_list_is_asked_before_a_core_sleeps() {
         common::eventually("all is taken", || core().io_commands == asked);
         settled(|| core().send_lists_used);
     };
-    // 16 MiB each, which no socket takes.
+    // 16 MiB each, which exceeds the socket buffers.
     for queue in &mut greedy[..15] {
         ask(queue, 16, 256);
     }
@@ -232,7 +233,7 @@ fn each_that_waits_for_a_list_is_asked_before_a_core_sleeps() {
     }
     all_taken(75);
     assert_eq!(core().list_waits - waits, 75, "its share is used up");
-    // Others take the rest, but for what is kept from I/O queues.
+    // The remaining hosts take all other lists except those that I/O queues leave.
     let mut last = None;
     for mut other in others {
         ask(&mut other.1[0], 16, 256);

@@ -1,8 +1,8 @@
-//! Commands and their tokens: none goes round the scheduler, none is lost while it waits, and each
-//! is charged to whoever its host is.
+//! Commands and their tokens: none bypasses the scheduler, none is lost while it waits, and each is
+//! charged to its host's tenant.
 //!
-//! Nothing here depends on how fast anything is: what must wait is so dear that it would wait for
-//! minutes, and goes on when prices fall or its tenant becomes another.
+//! No test depends on speed: a command that must wait is so expensive that it would wait for
+//! minutes, and continues when prices fall or its tenant changes.
 
 use crate::common;
 use crate::common::{
@@ -27,10 +27,10 @@ use wire::nvme::{Abort, Command, IoOpcode, Nqn, SglDescriptor, Status};
 
 const OTHER: &str = "nqn.2026-11.io.example:other";
 
-/// Tokens a second of a device.
+/// Tokens per second of a device.
 const RATE: u64 = 1_000;
 
-/// A price at which 1 MiB takes minutes to pay for.
+/// A price, in thousandths of a token, at which 1 MiB takes minutes to pay for.
 const DEAR: u32 = 1_000_000;
 
 fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
@@ -48,13 +48,13 @@ fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
     (model, curve)
 }
 
-/// A device of which every unit costs so many thousandths of a token.
+/// Returns a device on which every unit costs `milli` thousandths of a token.
 fn device(milli: u32) -> Arc<DeviceQos> {
     let (model, curve) = measured(milli, RATE);
     DeviceQos::new("flash", TokenPoolRules::default(), model, curve)
 }
 
-/// Everything is for nothing from now on, or nearly, and debts are soon paid back.
+/// Makes requests almost free; debts are then soon repaid.
 fn open(device: &DeviceQos) {
     let (model, curve) = measured(1, qos::limits::RATE_MAX);
     device.recalibrate(model, curve);
@@ -64,7 +64,7 @@ fn bed(device: &Arc<DeviceQos>) -> Bed {
     Bed::scheduled(Limits::default(), 1, Some(Arc::clone(device)))
 }
 
-/// A promise that this device can keep, at its dear prices.
+/// Returns an SLO that this device can meet at its high prices.
 fn critical() -> Declaration {
     promised(1)
 }
@@ -93,7 +93,7 @@ fn set(target: &Target, tenants: Vec<TenantOptions>) -> Result<(), TargetError> 
     target.set_tenants(&Tenancy { tenants, others })
 }
 
-/// An admin queue and an I/O queue of a host.
+/// Returns an admin queue and an I/O queue of a host.
 fn host(bed: &Bed, name: &str) -> (Client, Client) {
     let (admin, mut queues) = bed.host_named(name, 1);
     (admin, queues.remove(0))
@@ -109,12 +109,12 @@ fn ask(client: &mut Client, slba: u64, blocks: usize) -> u16 {
     cid
 }
 
-/// Sends a read of 1 MiB, which waits for minutes at the dear price.
+/// Sends a read of 1 MiB, which waits for minutes at the high price.
 fn ask_for_much(client: &mut Client) -> u16 {
     ask(client, 0, MIB / BLOCK)
 }
 
-/// Waits until the target has taken so many I/O commands, and had some turns after that.
+/// Waits until the target has received `count` I/O commands, and has had some turns after that.
 fn taken(bed: &Bed, admin: &mut Client, count: u64) {
     eventually("the target has the commands", || bed.commands() == count);
     for _ in 0..10 {
@@ -122,8 +122,8 @@ fn taken(bed: &Bed, admin: &mut Client, count: u64) {
     }
 }
 
-/// The data of a Write or Compare with the bit of Write Zeroes that deallocates, which is reserved
-/// there, was taken for a list of ranges when the command paid, and cut off.
+/// Regression: a reserved bit in Write and Compare, which in Write Zeroes means deallocation, made
+/// the target treat their data as a list of ranges at payment, and truncate it.
 #[test]
 fn data_that_is_no_list_of_ranges_stays_as_it_came() {
     const DEAC: u32 = 1 << 25;
@@ -139,7 +139,8 @@ fn data_that_is_no_list_of_ranges_stays_as_it_came() {
     assert!(host.read(0, 1).1 == data, "what was written");
 }
 
-/// Peers schedule reads and writes, and let unmap, write zeroes and compare pass.
+/// All operations cost tokens, including unmap, write zeroes and compare, which other schedulers
+/// exempt.
 #[test]
 fn no_command_escapes() {
     let device = device(DEAR);
@@ -152,7 +153,8 @@ fn no_command_escapes() {
     flush.set_nsid(1);
     let (deallocate, ranges) = deallocate_all(&[(3, 1), (1000, 512)]);
     let block = pattern(1, BLOCK);
-    // The first takes what is saved; then every kind, its data in the capsule where it has any.
+    // The first command takes the saved tokens; then one of every kind follows, with in-capsule
+    // data if it has any.
     let mut kinds = vec![
         (io(IoOpcode::VERIFY, 0, whole), &[][..]),
         (io(IoOpcode::VERIFY, 0, whole), &[][..]),
@@ -203,7 +205,7 @@ fn no_command_escapes() {
     assert!(client.read(0, whole).1 == pattern(2, MIB));
 }
 
-/// What it costs is in its data: that is asked for first, and nothing is touched yet.
+/// Its price depends on its data, which is requested first; no block is accessed yet.
 #[test]
 fn deallocate_waits_with_its_ranges() {
     let device = device(DEAR);
@@ -219,7 +221,7 @@ fn deallocate_waits_with_its_ranges() {
     client.answer_r2t(&r2t, &ranges);
     taken(&bed, &mut admin, 2);
     assert!(client.is_silent());
-    // Nobody who changes the namespace waits for it.
+    // A change of the namespace does not wait for it.
     let blocks = (8 * MIB / BLOCK) as u64;
     bed.handle()
         .resize_namespace(NQN, 1, blocks)
@@ -250,7 +252,7 @@ fn what_waits_can_be_aborted_and_its_place_serves_again() {
             assert!(completion.status.is(Status::ABORTED_BY_REQUEST));
         }
     }
-    // In the same slots: neither is answered twice, nor before its time.
+    // In the same slots: neither is answered twice or early.
     let third = ask(&mut client, 7, 1);
     let fourth = ask_for_much(&mut client);
     taken(&bed, &mut admin, 4);
@@ -260,7 +262,7 @@ fn what_waits_can_be_aborted_and_its_place_serves_again() {
     assert!(client.read(0, 1).0.status.is_success());
 }
 
-/// What is left of it would be paid for by the other connections of the tenant.
+/// Otherwise the tenant's other connections would pay for the commands left behind.
 #[test]
 fn a_connection_takes_along_what_waits() {
     let device = device(DEAR);
@@ -276,11 +278,11 @@ fn a_connection_takes_along_what_waits() {
     eventually("the connections are gone", || {
         bed.handle().snapshot().controllers.len() == 1
     });
-    // One that is promised 1000 tokens a second is not stopped yet: so nothing was spent.
+    // A tenant with 1000 reserved tokens per second is not stopped yet, so nothing was spent.
     set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
     let cid = ask_for_much(&mut client);
     assert_eq!(client.fetched(cid).1.len(), MIB);
-    // Now it is, and the end comes nevertheless.
+    // Now it is stopped, and its connection can still end.
     ask_for_much(&mut client);
     taken(&bed, &mut admin, 1002);
     assert!(client.is_silent());
@@ -319,7 +321,7 @@ fn a_namespace_can_be_removed_while_commands_wait() {
         let (completion, _) = client.fetched(cid);
         assert!(completion.status.is(Status::INVALID_NAMESPACE));
     }
-    // Another one over the same device, under the same identifier.
+    // A different namespace on the same device, under the same identifier.
     let again = NamespaceOptions {
         qos: Some(Arc::clone(&device)),
         ..common::namespace(1, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
@@ -332,7 +334,7 @@ fn a_namespace_can_be_removed_while_commands_wait() {
     assert_eq!(client.fetched(waits).1.len(), MIB);
 }
 
-/// With a place of its own for each tenant, whatever others keep waiting.
+/// Each tenant has places of its own, however many commands of other tenants wait.
 #[test]
 fn a_flood_keeps_nobody_out_and_is_answered_in_full() {
     let device = device(DEAR);
@@ -356,26 +358,26 @@ fn a_flood_keeps_nobody_out_and_is_answered_in_full() {
     }
 }
 
-/// The ancestor's second change of a running tenant had no effect.
+/// A second change of a running tenant must take effect like the first.
 #[test]
 fn every_live_change_is_in_force_for_what_waits() {
     let device = device(DEAR);
     let bed = bed(&device);
     let (mut admin, mut client) = host(&bed, HOST);
     for turn in 0..3u64 {
-        // As anybody, it waits.
+        // As the default tenant, it waits.
         let cid = ask_for_much(&mut client);
         taken(&bed, &mut admin, 2 * turn + 1);
         assert!(client.is_silent(), "turn {turn}");
         assert_eq!(device.plan().reserved, TokenRate(0));
-        // Its promise lets it go; then it is in debt.
+        // Its SLO releases it; after that the tenant is in debt.
         set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
         assert_eq!(device.plan().reserved, TokenRate(RATE));
         assert_eq!(client.fetched(cid).1.len(), MIB, "turn {turn}");
         let late = ask_for_much(&mut client);
         taken(&bed, &mut admin, 2 * turn + 2);
         assert!(client.is_silent(), "turn {turn}");
-        // Nothing is lost when it is nobody again, and the debt is forgotten.
+        // Nothing is lost when the host becomes the default tenant again, and the debt is dropped.
         set(bed.handle(), Vec::new()).expect("nobody is too much");
         assert!(client.is_silent(), "turn {turn}");
         set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
@@ -384,8 +386,8 @@ fn every_live_change_is_in_force_for_what_waits() {
     }
 }
 
-/// The ancestor left a refused tenant its slot, and took its second connection for a registered
-/// one's.
+/// A refused tenant must not stay registered, or its second connection would be taken for a
+/// registered tenant's.
 #[test]
 fn a_refused_tenants_second_connection_is_refused_too() {
     let device = device(DEAR);
@@ -418,7 +420,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
         assert!(connect(HOST).is(Status::CONNECT_INVALID_HOST));
         assert!(connect(OTHER).is_success());
     }
-    // Nor can a namespace come over a device that cannot keep what its tenants are promised.
+    // Nor can a namespace be added on a device that cannot meet the SLOs of its tenants.
     let bed = Bed::new();
     set(bed.handle(), vec![tenant(HOST, too_much)]).expect("no device is scheduled");
     let second = || NamespaceOptions {
@@ -434,7 +436,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     assert_eq!(device.plan().reserved, TokenRate(0), "given back");
 }
 
-/// One of its devices cannot keep what tenants are promised: nothing is promised on the others.
+/// If one of its devices cannot meet the SLOs, nothing is reserved on the other devices.
 #[test]
 fn a_subsystem_comes_with_promises_on_all_of_its_devices_or_not_at_all() {
     let (cheap, dear) = (device(1), device(DEAR));
@@ -466,7 +468,7 @@ fn a_subsystem_comes_with_promises_on_all_of_its_devices_or_not_at_all() {
     assert_eq!(reserved(), (false, TokenRate(0)));
 }
 
-/// What a tenant did, and whether that is known to the core's last word.
+/// Returns a tenant's snapshot, as last published by the cores.
 fn tenant_of(bed: &Bed, name: &str) -> TenantSnapshot {
     let devices = bed.handle().snapshot().devices;
     let mut tenants = devices[0].tenants.iter();
@@ -474,7 +476,7 @@ fn tenant_of(bed: &Bed, name: &str) -> TenantSnapshot {
     found.expect("it is declared").clone()
 }
 
-/// Sends 1000 commands on so many blocks that move no data.
+/// Sends 1000 commands on `blocks` blocks that transfer no data.
 fn flood(client: &mut Client, blocks: u32) {
     let mut bytes = Vec::new();
     for cid in 0..1000u16 {
@@ -485,7 +487,8 @@ fn flood(client: &mut Client, blocks: u32) {
     client.send(&bytes);
 }
 
-/// A device at which nothing goes and next to nothing is saved, however long it takes until all wait.
+/// Returns a device on which no command can be paid for, and almost no tokens are saved, however
+/// long it takes until all commands wait.
 fn shut() -> Arc<DeviceQos> {
     let device = device(DEAR);
     let (model, curve) = measured(DEAR, 1);
@@ -493,8 +496,8 @@ fn shut() -> Arc<DeviceQos> {
     device
 }
 
-/// Tokens that [`HOST`] and [`OTHER`] have spent, at one time: the first did not go on while this thread
-/// looked at the second.
+/// Returns the tokens that [`HOST`] and [`OTHER`] have spent, at the same time: the value of the
+/// first did not change while the second was read.
 fn spent(bed: &Bed) -> [u64; 2] {
     loop {
         let spent = |name| tenant_of(bed, name).stats.spent_milli / 1000;
@@ -505,10 +508,10 @@ fn spent(bed: &Bed) -> [u64; 2] {
     }
 }
 
-/// Lets the commands of [`HOST`] and [`OTHER`] go that wait at a [device](shut) and are of 1 MiB, which is
-/// a token then; so slowly that this thread may miss seconds before either has none left. Looks until
-/// what they spent is `fair`, as long as so many `commands` of each last: a core may be late to claim, or to
-/// tell, what a tenant has.
+/// Releases the waiting commands of [`HOST`] and [`OTHER`] on a [device](shut), each of 1 MiB and
+/// now one token, so slowly that this thread may be late by seconds before either has none left.
+/// Polls until the tokens spent are `fair`, while fewer than `commands` of each are done: a core
+/// may be late in claiming or publishing tokens.
 fn share(bed: &Bed, device: &DeviceQos, commands: [u64; 2], fair: impl Fn([u64; 2]) -> bool) {
     let (model, curve) = measured(4, RATE / 4);
     device.recalibrate(model, curve);
@@ -537,7 +540,7 @@ fn best_effort_tenants_share_by_weight_and_tokens_are_conserved() {
     share(&bed, &device, [1000, 1000], |[light, heavy]| {
         (light * 2).abs_diff(heavy) * 10 <= heavy
     });
-    // The rest goes at the same price, and sooner.
+    // The remaining commands run at the same price, and faster.
     let (model, curve) = measured(4, 10 * RATE);
     device.recalibrate(model, curve);
     for client in [&mut one, &mut other] {
@@ -564,7 +567,7 @@ fn best_effort_tenants_share_by_weight_and_tokens_are_conserved() {
     }
 }
 
-/// The paper's tenants are each on one thread.
+/// In the paper, each tenant runs on one thread; here it may use two cores.
 #[test]
 fn a_tenant_on_two_cores_has_one_share() {
     let device = shut();
@@ -614,8 +617,8 @@ fn a_promise_is_kept_beside_best_effort() {
     });
     let [promised, rest] = seen.expect("they were");
     let rest = rest - before;
-    // Half is promised, so nobody else can have had more; less, where a core came round so late
-    // that what was left had expired.
+    // Half is reserved, so the other tenant cannot have more. It has less if a core's round was so
+    // late that spare tokens had expired.
     assert!(
         promised * 110 / 100 + 60 >= rest && rest > 0,
         "{promised} and {rest}"
@@ -636,7 +639,7 @@ fn the_operator_is_told_when_a_tenant_asks_for_too_much() {
     set(bed.handle(), tenants).expect("admitted");
     let (_admin, mut critical) = bed.host_named(HOST, 3);
     assert!(bed.handle().tenant_events(0).is_empty());
-    // All at once: between two of them the device would rest, and the overrun might end.
+    // All at once: in a gap between them the device would be idle, and the overrun might end.
     for queue in &mut critical {
         flood(queue, 1);
     }
@@ -697,7 +700,7 @@ fn late_reads_are_counted_and_nothing_is_forgotten_with_a_connection() {
     });
 }
 
-/// A device with a volatile write cache, of which nothing is done while commands are parsed.
+/// A device with a volatile write cache that executes nothing during parsing.
 #[derive(Debug)]
 struct Cached(Box<dyn Channel>);
 
@@ -711,7 +714,7 @@ impl Channel for Cached {
     }
 }
 
-/// It cost no more than a write that ends in the cache.
+/// Regression: it cost no more than a write that ends in the cache.
 #[test]
 fn fua_costs_a_flush_where_there_is_a_cache() {
     let device = device(1);
@@ -758,7 +761,8 @@ fn fua_costs_a_flush_where_there_is_a_cache() {
     }
 }
 
-/// All of it was paid for at once: a tenant with a promise was in debt for minutes, and its reads waited.
+/// Regression: the whole command was paid for at once, so a tenant with an SLO was in debt for
+/// minutes, and its reads waited.
 #[test]
 fn zeroes_of_any_length_are_paid_for_piece_by_piece() {
     let device = device(DEAR);
@@ -770,7 +774,7 @@ fn zeroes_of_any_length_are_paid_for_piece_by_piece() {
         let mut zeroes = io(IoOpcode::WRITE_ZEROES, 0, (4 * MIB / BLOCK) as u32);
         zeroes.set_cid(cid);
         client.capsule(&zeroes, &[]);
-        // The first piece, which overdraws; the others would take four minutes each.
+        // The first piece, which overdraws the balance; each later piece would take four minutes.
         let piece = u64::from(DEAR) * (MIB / BLOCK) as u64;
         let stats = || tenant_of(&bed, HOST).stats;
         eventually("a piece is paid for", || {

@@ -1,4 +1,4 @@
-//! A resize that one core cannot follow is undone, and nothing is lost by it.
+//! A resize that one core cannot follow is undone without any loss.
 
 use crate::common;
 use crate::common::events::{changed, watch};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use switchyard_target::{Limits, TargetError};
 use wire::nvme::{IoOpcode, Status};
 
-/// The first blocks of memory, which keeps what is given up; its next opening but one fails, once
-/// that was asked for.
+/// The first blocks of a memory device, which keeps the data beyond a smaller size. On request, the
+/// second next opening fails.
 #[derive(Debug)]
 struct FailsToOpen {
     inner: Arc<dyn Device>,
     blocks: AtomicU64,
-    /// Openings until the one that fails, with it; 0 for none.
+    /// Openings up to and including the one that fails; 0: none fails.
     left: AtomicUsize,
 }
 
 impl FailsToOpen {
-    /// 256 blocks of 1024.
+    /// Returns a device of 256 blocks; the memory has 1024.
     fn new() -> Arc<Self> {
         Arc::new(Self {
             inner: common::ram(4 * MIB),
@@ -61,8 +61,8 @@ impl Device for FailsToOpen {
     }
 }
 
-/// One core had the new size, the other one the old, and whoever asked for the change was told that
-/// there was none.
+/// Regression: one core had the new size and the other core the old one, while the caller was told
+/// that nothing had changed.
 #[test]
 fn a_resize_that_one_core_cannot_follow_is_undone_on_all() {
     let bed = Bed::with(Limits::default(), 2);
@@ -84,7 +84,8 @@ fn a_resize_that_one_core_cannot_follow_is_undone_on_all() {
     }
 }
 
-/// The content was erased before the cores had followed, and was not there after the undo.
+/// Regression: the content was erased before the cores had followed, and was missing after the
+/// undo.
 #[test]
 fn a_shrink_that_is_undone_loses_nothing_and_one_that_is_made_is_in_force_on_all() {
     let bed = Bed::with(Limits::default(), 2);
@@ -111,8 +112,8 @@ fn a_shrink_that_is_undone_loses_nothing_and_one_that_is_made_is_in_force_on_all
     }
 }
 
-/// A host that connected while a resize was tried had seen a size that no namespace has, and never heard
-/// of the one that was given back.
+/// Regression: a host that connected during a failed resize had seen a size that was then undone,
+/// and was never notified.
 #[test]
 fn hosts_hear_of_a_resize_that_is_undone() {
     let bed = Bed::with(Limits::default(), 2);

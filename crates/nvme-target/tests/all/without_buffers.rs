@@ -1,5 +1,5 @@
-//! Commands that have a device work without a buffer: one host's leave room for those of others, and
-//! a change of the namespace waits for none that the device does not have.
+//! Commands whose device work needs no buffer: those of one host leave room for other hosts, and a
+//! change of the namespace waits only for requests that the device has.
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, NQN, deallocate, few, io, late, pattern, with_buffers};
@@ -29,7 +29,7 @@ fn send_read(client: &mut Client, slba: u64) -> u16 {
     send(client, read)
 }
 
-/// Sends a command with data in its capsule.
+/// Sends a command with in-capsule data.
 fn send_with(client: &mut Client, mut command: Command, data: &[u8]) -> u16 {
     let cid = client.cid();
     command.set_cid(cid);
@@ -38,7 +38,7 @@ fn send_with(client: &mut Client, mut command: Command, data: &[u8]) -> u16 {
     cid
 }
 
-/// The next `count` completions by command, and the data that came before them.
+/// Returns the next `count` completions by command, and the data that arrived before them.
 fn completions(client: &mut Client, count: usize) -> BTreeMap<u16, (Completion, Vec<u8>)> {
     let mut data = BTreeMap::<u16, Vec<u8>>::new();
     let mut done = BTreeMap::new();
@@ -61,8 +61,8 @@ fn completions(client: &mut Client, count: usize) -> BTreeMap<u16, (Completion, 
     done
 }
 
-/// They needed no buffer, so no share was asked: those of one host filled the device's queue, and
-/// what others asked for came after all of them.
+/// Regression: such commands needed no buffer, so no share was checked: one host's commands filled
+/// the device's queue, and those of other hosts came last.
 #[test]
 fn a_host_without_buffers_leaves_room_in_the_device_for_others() {
     let (bed, state) = late::bed_started(1, 1, Limits::default(), |target| {
@@ -81,15 +81,15 @@ fn a_host_without_buffers_leaves_room_in_the_device_for_others() {
     assert!(neighbour.fetched(read).0.status.is_success());
     let taken = state.taken.lock().expect("no panic").clone();
     let before = taken.iter().position(|&taken| taken == Operation::Read);
-    // The pool has 8 MiB, of which a host alone gets four fifths.
+    // The pool has 8 MiB, of which a single host gets four fifths.
     assert!(before.expect("it was taken") <= 7, "{before:?}");
     for (completion, _) in completions(greedy, 500).into_values() {
         assert!(completion.status.is_success(), "{}", completion.status);
     }
 }
 
-/// Whatever had been sent before a change was carried out first, however much that was: the change
-/// failed after its time, and all hosts waited until then.
+/// Regression: all commands sent before a change were executed first, so the change could time out,
+/// and all hosts waited until then.
 #[test]
 fn a_change_waits_for_no_more_than_the_device_has() {
     for removes in [false, true] {
@@ -106,7 +106,7 @@ fn a_change_waits_for_no_more_than_the_device_has() {
             assert!(client.write(slba, &data).status.is_success());
         }
         state.open.store(false, Ordering::SeqCst);
-        // The device gets the first piece of the first one.
+        // The device gets the first piece of the first command.
         let (command, list) = deallocate(3, 250);
         let mut sent = vec![send_with(client, command, &list)];
         for _ in 0..500 {
@@ -144,7 +144,7 @@ fn a_change_waits_for_no_more_than_the_device_has() {
             change.join().expect("no panic").expect("it is made");
         });
         if removes {
-            // A Flush of all namespaces has none left to flush.
+            // A Flush of all namespaces has no namespace left to flush.
             for (_, (completion, _)) in completions(client, sent.len()) {
                 let gone = completion.status.is(Status::INVALID_NAMESPACE);
                 assert!(gone || completion.cid == sent[sent.len() - 1]);
@@ -172,7 +172,7 @@ fn a_change_waits_for_no_more_than_the_device_has() {
         let mut zeroes = found[3 * BLOCK..253 * BLOCK].iter();
         assert!(zeroes.all(|&byte| byte == 0));
         assert!(found[253 * BLOCK..] == data[253 * BLOCK..]);
-        // The first piece and 15 others, each once.
+        // The first piece and 15 other requests, each once.
         let taken = state.taken.lock().expect("no panic");
         let pieces = taken
             .iter()
@@ -181,8 +181,8 @@ fn a_change_waits_for_no_more_than_the_device_has() {
     }
 }
 
-/// They were refused beyond what one request has, which the specification says is only what is fast:
-/// a host that does not ask for the limits could not make a file system.
+/// Regression: they were refused beyond one request's size, although the announced limits are not
+/// maximums: a host that did not read the limits could not create a file system.
 #[test]
 fn zeroes_and_verification_of_any_length_go_by_pieces() {
     let bed = Bed::new();
@@ -223,7 +223,7 @@ fn long_zeroes_can_be_aborted_between_pieces() {
     let held = || state.held.load(Ordering::SeqCst);
     common::eventually("the device has as many pieces as it gets", || held() == 8);
     let abort = send(&mut admin, Abort { sq_id: 1, cid }.encode(0));
-    // The abort was taken before this is answered.
+    // The Abort was processed before this is answered.
     assert_ne!(admin.property(Property::CAP), 0);
     state.open.store(true, Ordering::SeqCst);
     let completion = client.completion();

@@ -1,11 +1,11 @@
-//! Events of changed namespaces, for a host made by hand.
+//! Namespace change events, for the test client.
 
 use super::Client;
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
 use wire::nvme::log_page::{ChangedNamespaces, LogPageId};
 use wire::nvme::{AdminCommand, AsyncEvent, GetLogPage, SetFeatures};
 
-/// Asks to be told of changed namespaces.
+/// Enables events of changed namespaces and sends the request for one.
 pub fn watch(admin: &mut Client) {
     let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE.0;
     let set = SetFeatures::new(FeatureId::ASYNC_EVENT_CONFIGURATION, wanted);
@@ -14,7 +14,7 @@ pub fn watch(admin: &mut Client) {
     admin.capsule(&AdminCommand::AsyncEventRequest.encode(cid), &[]);
 }
 
-/// Waits for the event, and returns which namespaces changed.
+/// Waits for the event, and returns the changed namespaces.
 pub fn changed(admin: &mut Client) -> Vec<u32> {
     let event = AsyncEvent::from_dword(admin.completion().dword0());
     assert_eq!(event, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);

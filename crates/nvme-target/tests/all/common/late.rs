@@ -1,4 +1,4 @@
-//! A device that begins its first requests only when it is told to.
+//! A device that begins its first requests only on demand.
 
 use super::{Bed, namespace, ram, run, target_with};
 use base::Time;
@@ -11,23 +11,23 @@ use std::sync::{Arc, Mutex};
 use switchyard_target::{Limits, RunningTarget, Target};
 use testing::device::TestDevice;
 
-/// Blocks from here on answer at once.
+/// First block whose requests complete immediately.
 pub const QUICK: u64 = 1000;
 
 #[derive(Debug)]
 pub struct State {
     room: usize,
     pub open: AtomicBool,
-    /// Requests that it began to hold.
+    /// Number of requests held back.
     pub held: AtomicUsize,
-    /// Requests that it finishes although it is not told to begin.
+    /// Number of held requests that it may complete before it is opened.
     pub permits: AtomicUsize,
-    /// The operations of all requests that it took, in order.
+    /// The operations of all accepted requests, in order.
     pub taken: Mutex<Vec<Operation>>,
 }
 
-/// A channel of RAM that begins requests for its first blocks only when it is told to: then it
-/// reads into, and writes from, whatever memory they came with. It has room for a few of them.
+/// A channel of RAM that begins requests for its first blocks only on demand; then it accesses the
+/// memory that they came with. It has room for a few of them.
 #[derive(Debug)]
 struct LateChannel {
     ram: Box<dyn Channel>,
@@ -53,7 +53,7 @@ impl Channel for LateChannel {
         Submit::Queued
     }
 
-    /// Has no room before it is told to begin.
+    /// Has no room until it is opened.
     fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
         if self.state.open.load(Ordering::SeqCst) {
             self.ram.submit_extents(command, cx)
@@ -96,22 +96,22 @@ impl Channel for LateChannel {
     }
 }
 
-/// A target on two cores whose device has room for so many late requests.
+/// Starts a target on two cores whose device has room for `room` late requests.
 pub fn bed(room: usize) -> (Bed, Arc<State>) {
     bed_with(room, Limits::default())
 }
 
-/// The same with other limits.
+/// Like [`bed`], with other limits.
 pub fn bed_with(room: usize, limits: Limits) -> (Bed, Arc<State>) {
     bed_on(2, room, limits)
 }
 
-/// The same on so many cores.
+/// Like [`bed_with`], on `cores` cores.
 pub fn bed_on(cores: usize, room: usize, limits: Limits) -> (Bed, Arc<State>) {
     bed_started(cores, room, limits, |target| run(target, cores))
 }
 
-/// The same, started by `start`.
+/// Like [`bed_on`], started by `start`.
 pub fn bed_started(
     cores: usize,
     room: usize,
@@ -124,7 +124,7 @@ pub fn bed_started(
     (Bed { target, ram }, state)
 }
 
-/// A device over `ram` with room for so many late requests on each core.
+/// Returns a device over `ram` with room for `room` late requests on each core.
 pub fn device(ram: Arc<dyn Device>, room: usize) -> (Arc<dyn Device>, Arc<State>) {
     let state = Arc::new(State {
         room,

@@ -8,7 +8,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps the lines of a level and of those above.
+/// Keeps the lines of a level and above.
 struct Log(Level);
 
 struct Line(String);
@@ -43,12 +43,12 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Keeps the lines of this process that are of `level` or above from now on; once in each.
+/// Keeps the lines of this process of `level` and above from now on; called once per process.
 pub fn keep(level: Level) {
     tracing::subscriber::set_global_default(Log(level)).expect("the only one");
 }
 
-/// Returns the lines so far.
+/// Returns the lines kept so far.
 pub fn lines() -> Vec<String> {
     LINES.lock().expect("no test panicked").clone()
 }

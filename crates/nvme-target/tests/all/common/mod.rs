@@ -1,5 +1,5 @@
-//! A host made by hand, for tests: it speaks the wire format over a blocking socket and checks
-//! nothing by itself, so that a test can also break every rule.
+//! A test client: it uses the wire format over a blocking socket and checks nothing by itself, so
+//! that a test can violate every rule.
 #![allow(
     dead_code,
     unused_imports,
@@ -44,7 +44,7 @@ pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
 pub const HOST: &str = "nqn.2026-11.io.example:host";
 pub const BLOCK: usize = 4096;
 
-/// A running target with a RAM namespace of 16 MiB, and what it was made of.
+/// A running target with a RAM namespace of 16 MiB, and its parts.
 pub struct Bed {
     pub target: RunningTarget,
     pub ram: Arc<Ram>,
@@ -59,12 +59,12 @@ impl Bed {
         Self::scheduled(limits, cores, None)
     }
 
-    /// One whose namespace is paid for in tokens.
+    /// Creates a target whose namespace costs tokens.
     pub fn scheduled(limits: Limits, cores: usize, qos: Option<Arc<DeviceQos>>) -> Self {
         Self::started(limits, cores, qos, |target| run(target, cores))
     }
 
-    /// One whose threads stay on these cores of the machine.
+    /// Creates a target whose threads are pinned to these cores of the machine.
     pub fn on(cores: Vec<CoreId>) -> Self {
         let count = cores.len();
         Self::started(Limits::default(), count, None, |target| {
@@ -97,13 +97,13 @@ impl Bed {
         self.target.addresses[0]
     }
 
-    /// I/O commands of all connections so far.
+    /// Returns the number of I/O commands of all connections so far.
     pub fn commands(&self) -> u64 {
         let cores = self.handle().snapshot().cores;
         cores.iter().map(|core| core.io_commands).sum()
     }
 
-    /// An I/O queue of a class.
+    /// Returns an I/O queue of a class.
     pub fn queue_of(&self, cntlid: u16, queue_id: u16, class: Class) -> Client {
         let mut client = Client::dial(self.address(), Dialect::default());
         let mut connect = Client::connect_command(queue_id, 63, 0);
@@ -115,17 +115,17 @@ impl Bed {
         client
     }
 
-    /// A connected and enabled admin queue.
+    /// Returns a connected and enabled admin queue.
     pub fn admin(&self) -> Client {
         Client::admin(self.address(), NQN, 0)
     }
 
-    /// An admin queue and one I/O queue of 128 entries without SQ flow control.
+    /// Returns an admin queue and one I/O queue of 128 entries without SQ flow control.
     pub fn host(&self) -> (Client, Client) {
         self.host_with(Dialect::default())
     }
 
-    /// A connected and enabled admin queue, and its controller's identifier.
+    /// Returns a connected and enabled admin queue, and its controller's identifier.
     pub fn controller(&self, dialect: Dialect) -> (Client, u16) {
         let mut admin = Client::dial(self.address(), dialect);
         let cntlid = admin.connect_admin(NQN, 0);
@@ -140,7 +140,8 @@ impl Bed {
         (admin, io)
     }
 
-    /// An admin queue and so many I/O queues of a host of this name. Cores take turns.
+    /// Returns an admin queue and `queues` I/O queues of a host of this name, dealt out to the
+    /// cores in turn.
     pub fn host_named(&self, name: &str, queues: u16) -> (Client, Vec<Client>) {
         let connect = |cntlid, queue, entries| {
             let mut client = Client::dial(self.address(), Dialect::default());
@@ -161,12 +162,12 @@ pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions 
     NamespaceOptions::new(nsid, device, [nsid as u8; 16])
 }
 
-/// Memory of so many bytes.
+/// Returns a RAM device of `bytes` bytes.
 pub fn ram(bytes: usize) -> Arc<Ram> {
     Arc::new(Ram::new(bytes as u64, BLOCK as u32).expect("a small device"))
 }
 
-/// A target with one subsystem, which is open to all.
+/// Returns a target with one subsystem, which every host may use.
 pub fn target_with(
     limits: Limits,
     cores: usize,
@@ -189,7 +190,7 @@ pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
     run_on(target, cores, false)
 }
 
-/// On these cores of the machine, if it stays there.
+/// Runs a target on these cores of the machine; `pin` pins its threads.
 pub fn run_on(target: Arc<Target>, cores: Vec<CoreId>, pin: bool) -> RunningTarget {
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
@@ -200,7 +201,7 @@ pub fn run_on(target: Arc<Target>, cores: Vec<CoreId>, pin: bool) -> RunningTarg
     RunningTarget::start(target, &options).expect("a target on loopback")
 }
 
-/// The host's end of a connection: what fails here fails the test.
+/// The host's end of a connection; an error fails the test.
 pub struct Client(testing::Client);
 
 impl Deref for Client {
@@ -218,17 +219,17 @@ impl DerefMut for Client {
 }
 
 impl Client {
-    /// A TCP connection, without ICReq.
+    /// Opens a TCP connection, without ICReq.
     pub fn raw(address: SocketAddr) -> TcpStream {
         testing::dial(address).expect("the target listens")
     }
 
-    /// An initialized connection.
+    /// Returns an initialized connection.
     pub fn dial(address: SocketAddr, dialect: Dialect) -> Self {
         Self(testing::Client::open(address, dialect).expect("ICResp"))
     }
 
-    /// A connected and enabled admin queue.
+    /// Returns a connected and enabled admin queue.
     pub fn admin(address: SocketAddr, nqn: &str, kato_ms: u32) -> Self {
         let mut client = Self::dial(address, Dialect::default());
         client.connect_admin(nqn, kato_ms);
@@ -236,7 +237,7 @@ impl Client {
         client
     }
 
-    /// A connected discovery controller.
+    /// Returns a connected discovery controller.
     pub fn discovery(address: SocketAddr, kato_ms: u32) -> Self {
         Self::admin(address, DISCOVERY_NQN, kato_ms)
     }
@@ -245,7 +246,7 @@ impl Client {
         self.0.send(bytes).expect("the target reads");
     }
 
-    /// The next PDU; `None` when the target closed the connection.
+    /// Returns the next PDU; `None` if the target closed the connection.
     pub fn try_receive(&mut self) -> Option<Pdu> {
         self.0.next_pdu().expect("the target sends legal PDUs")
     }
@@ -258,7 +259,7 @@ impl Client {
         peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// The target closes the connection, and says nothing else.
+    /// Checks that the target closes the connection without sending anything.
     pub fn closed(mut self) {
         let mut rest = Vec::new();
         let closed = self.stream.read_to_end(&mut rest);
@@ -268,7 +269,7 @@ impl Client {
         );
     }
 
-    /// Says whether the host means the classes of its queues.
+    /// Sets whether the classes of the host's queues are used.
     pub fn mean_classes(&mut self, queue_classes: bool) -> u32 {
         let value = HostExtensions { queue_classes }.to_dword();
         let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
@@ -282,7 +283,7 @@ impl Client {
             .expect("an answer, not the end of the connection")
     }
 
-    /// The next PDU, which is a CapsuleResp.
+    /// Returns the next PDU, which must be a CapsuleResp.
     pub fn completion(&mut self) -> Completion {
         let pdu = self.receive();
         let PduHeader::CapsuleResp(response) = pdu.header else {
@@ -291,7 +292,7 @@ impl Client {
         response.completion
     }
 
-    /// The next PDU, which is an R2T.
+    /// Returns the next PDU, which must be an R2T.
     pub fn r2t(&mut self) -> R2t {
         let pdu = self.receive();
         let PduHeader::R2t(r2t) = pdu.header else {
@@ -300,7 +301,7 @@ impl Client {
         r2t
     }
 
-    /// The next PDU, which is a C2HTermReq; after it the connection ends.
+    /// Returns the next PDU, which must be a C2HTermReq, after which the connection ends.
     pub fn terminated(&mut self) -> (TermReq, Vec<u8>) {
         let pdu = self.receive();
         let PduHeader::C2hTermReq(request) = pdu.header else {
@@ -318,7 +319,7 @@ impl Client {
         self.send(&bytes);
     }
 
-    /// Answers an R2T from a command's whole data, in PDUs as large as allowed.
+    /// Answers an R2T with its part of a command's `data`, in PDUs as large as allowed.
     pub fn answer_r2t(&mut self, r2t: &R2t, data: &[u8]) {
         let (start, end) = (r2t.offset as usize, (r2t.offset + r2t.length) as usize);
         let bytes = self.session.answer(r2t, &data[start..end]);
@@ -329,7 +330,7 @@ impl Client {
         self.session.cid()
     }
 
-    /// Sends a command and returns its completion, which is the next PDU.
+    /// Sends a command and returns its completion, which must be the next PDU.
     pub fn execute(&mut self, command: Command, data: &[u8]) -> Completion {
         let (bytes, cid) = self.session.command(command, data);
         self.send(&bytes);
@@ -338,7 +339,7 @@ impl Client {
         completion
     }
 
-    /// Sends a command that reads, and returns its completion and its data.
+    /// Sends a command that reads data, and returns its completion and data.
     pub fn fetch(&mut self, mut command: Command, length: usize) -> (Completion, Vec<u8>) {
         let cid = self.cid();
         command.set_cid(cid);
@@ -347,7 +348,7 @@ impl Client {
         self.fetched(cid)
     }
 
-    /// The data and completion of an outstanding command.
+    /// Returns the completion and data of an outstanding command.
     pub fn fetched(&mut self, cid: u16) -> (Completion, Vec<u8>) {
         let (completion, data) = self.answer().expect("an answer");
         assert_eq!(completion.cid, cid);
@@ -443,7 +444,7 @@ impl Client {
     }
 }
 
-/// A command on blocks of namespace 1.
+/// Returns a command on blocks of namespace 1.
 pub fn io(opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
     io_on(1, opcode, slba, blocks)
 }
@@ -452,12 +453,12 @@ pub fn io_on(nsid: u32, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
     testing::blocks(opcode, nsid, slba, blocks)
 }
 
-/// A Fabrics command of a type.
+/// Returns a Fabrics command of a type.
 pub fn fabrics(kind: FabricsType) -> Command {
     Command::new_fabrics(kind, 0)
 }
 
-/// The next answer to a read of the queue, whichever it is: its command, and its data.
+/// Returns the next answer to any read of the queue: its command identifier and data.
 pub fn any_read(client: &mut Client) -> (u16, Vec<u8>) {
     let pdu = client.receive();
     let PduHeader::C2hData(c2h) = pdu.header else {
@@ -471,12 +472,12 @@ pub fn buffers(bytes: usize, count: usize) -> BufferClass {
     BufferClass { bytes, count }
 }
 
-/// Few buffers.
+/// Returns a small number of buffers.
 pub fn few() -> Vec<BufferClass> {
     vec![buffers(64 * KIB, 64), buffers(MIB, 4)]
 }
 
-/// On one core, with these buffers alone.
+/// Runs a target on one core, with only these buffers.
 pub fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTarget {
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
@@ -488,12 +489,12 @@ pub fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTa
     RunningTarget::start(target, &options).expect("a target on loopback")
 }
 
-/// A Dataset Management that deallocates one range.
+/// Returns a Dataset Management command that deallocates one range, and its data.
 pub fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
     deallocate_all(&[(slba, blocks)])
 }
 
-/// A Dataset Management that deallocates these ranges.
+/// Returns a Dataset Management command that deallocates these ranges, and its data.
 pub fn deallocate_all(ranges: &[(u64, u32)]) -> (Command, Vec<u8>) {
     let management = DatasetManagement {
         nsid: 1,
@@ -513,7 +514,7 @@ pub fn deallocate_all(ranges: &[(u64, u32)]) -> (Command, Vec<u8>) {
     (management.encode(0), ranges.collect())
 }
 
-/// A command over these extents of a namespace, and its table.
+/// Returns a command over these extents of a namespace, and its table.
 pub fn extents(opcode: IoOpcode, nsid: u32, extents: &[(u64, u32)]) -> (Command, Vec<u8>) {
     let entries = extents
         .iter()
@@ -529,7 +530,7 @@ pub fn extents(opcode: IoOpcode, nsid: u32, extents: &[(u64, u32)]) -> (Command,
     (command.encode(opcode, 0), table)
 }
 
-/// Ends the work also where the test fails.
+/// Sets the flag that ends the work, even if the test fails.
 pub struct StopAtLast<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtLast<'_> {
@@ -538,7 +539,7 @@ impl Drop for StopAtLast<'_> {
     }
 }
 
-/// Sends bytes that are no PDU, and waits for the answer.
+/// Sends bytes that are not a PDU, and waits for the answer.
 pub fn violate(address: SocketAddr, bytes: &[u8]) {
     let mut stream = Client::raw(address);
     let _ = stream.write_all(bytes);
