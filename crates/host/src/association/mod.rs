@@ -425,7 +425,7 @@ impl Association {
         knowledge.queue_ids.free(knowledge.parameters.io_queues)
     }
 
-    /// Returns an identifier.
+    /// Releases an identifier.
     pub(crate) fn release_queue(&self, queue_id: u16) {
         self.lock().queue_ids.release(queue_id);
     }
@@ -645,7 +645,7 @@ impl QueueIds {
         u16::try_from(free + 1).ok()
     }
 
-    /// Returns an identifier.
+    /// Releases an identifier.
     fn release(&mut self, queue_id: u16) {
         let index = usize::from(queue_id) - 1;
         if let Some(used) = self.used.get_mut(index) {

@@ -140,7 +140,7 @@ impl Lanes {
         }
     }
 
-    /// Returns the queues with an identifier above `granted`; 0 for all of them.
+    /// Releases the queues with an identifier above `granted`; 0 for all of them.
     pub(super) fn release_queues(&mut self, association: &Association, granted: u16) {
         for lane in &mut self.all {
             if lane.queue_id > granted {

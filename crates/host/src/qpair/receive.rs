@@ -123,7 +123,7 @@ impl Qpair {
         Some(self.receiver.arm_direct(index, data, received, left))
     }
 
-    /// Returns a slice that a receive filled to its command. Returns true if any byte arrived.
+    /// Puts a slice that a receive filled back into its command. Returns true if any byte arrived.
     fn give_back(&mut self, into: IoSlice, direct: DirectReceive, filled: usize) -> bool {
         let slot = self.table.slot(direct.slot);
         slot.received += u32::try_from(filled).expect("at most a transfer");

@@ -305,7 +305,7 @@ mod tests {
         let now = sched_getaffinity(None).unwrap();
         assert_eq!(now.count(), 1);
         assert!(!now.is_set(cores[0].0 as usize));
-        // It used to stay on the core to which it had been moved until it ended.
+        // With the rules off, it returns from the core to which it was moved.
         let off = ApplicationSteeringRules {
             enabled: false,
             ..rules()

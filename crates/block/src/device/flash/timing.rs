@@ -7,12 +7,6 @@
 //! suspended to let reads through) and spread over the dies, so that it disturbs reads as much as
 //! the same number of further reads would. That is why one weight for writes is enough (`[ReFlex
 //! Fig. 3]`). If nothing was programmed for a while, dies read faster.
-//!
-//! [`Timing`] only stores the time until which each part is busy, so it needs no event queue: a
-//! result depends only on `now` and the order of calls, in virtual and in real time. All threads of
-//! a device share it, with atomics and no lock. An ageing or overheated device is
-//! [slower](Timing::slow_down) from then on; garbage collection for a while makes it
-//! [busy](Timing::storm). Invariant: a call never blocks, and no request ends before `now`.
 
 use super::profile::Parts;
 use base::{Nanos, Time};
@@ -68,6 +62,11 @@ fn map_pages(pages: u64) -> u64 {
 }
 
 /// Time until which each part of a device is busy, in nanoseconds.
+///
+/// It needs no event queue: a result depends only on `now` and the order of calls, in virtual and
+/// in real time. All threads of a device share it, with atomics and no lock. An ageing or
+/// overheated device is [slower](Self::slow_down) from then on; garbage collection for a while
+/// makes it [busy](Self::storm). Invariant: a call never blocks, and no request ends before `now`.
 #[derive(Debug)]
 pub struct Timing {
     parts: Parts,
