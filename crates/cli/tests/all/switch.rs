@@ -151,7 +151,7 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     let apps = ["l:rw=randrw,class=L", "t:rw=randrw,bs=64k,depth=8,class=T"];
     let apps = ["--verify", "--app", apps[0], "--app", apps[1]];
     let load = endless_bench(&[&["--target", serving.address()], &apps[..]].concat());
-    // The lanes are those at the time of their connection.
+    // A lane keeps its structure from the time of its connection: wait until all are connected.
     eventually("both classes have lanes", || {
         let seen = json(&switch(&["show", "--json"], &socket));
         let queues = |class: &str| seen["cores"][0]["classes"][class]["queues"].as_u64() > Some(0);
