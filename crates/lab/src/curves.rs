@@ -73,7 +73,12 @@ impl DrawnLoad {
 /// # Errors
 /// A file that cannot be read or is no calibration; a picture that cannot be drawn.
 pub fn svg(path: &Path) -> Result<String> {
-    let unusable = || format!("{} is not what calibrate --json prints", path.display());
+    let unusable = || {
+        format!(
+            "{} is not the output of `switchyard calibrate --json`",
+            path.display()
+        )
+    };
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let calibration: Calibration = serde_json::from_str(&text).with_context(unusable)?;
@@ -108,9 +113,9 @@ impl Calibration {
             curves,
         };
         Sheet {
-            title: format!("{name}: latency of reads by load"),
+            title: format!("{name}: read latency by load"),
             note: format!(
-                "a write costs {:.2} tokens, a read among nothing but reads {:.2}",
+                "a write costs {:.2} tokens, a read in a read-only load {:.2}",
                 self.write_tokens, self.read_only_read_tokens
             ),
             legend,

@@ -89,7 +89,7 @@ fn ticks(path: &str, field: usize) -> Result<u64> {
     let number = rest.split_whitespace().nth(field - 3);
     number
         .and_then(|number| number.parse().ok())
-        .with_context(|| format!("{path} has an unknown form"))
+        .with_context(|| format!("{path} has an unknown format"))
 }
 
 /// Memory of a running process in bytes, by a line of /proc/PID/status: VmRSS is the current size,
@@ -101,7 +101,7 @@ pub(crate) fn memory_bytes(pid: u32, line: &str) -> Result<u64> {
         let number = text.strip_prefix(line)?.strip_prefix(':')?;
         number.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     });
-    Ok(number.with_context(|| format!("{path} has an unknown form"))? * 1024)
+    Ok(number.with_context(|| format!("{path} has an unknown format"))? * 1024)
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ impl fmt::Display for CheckReport {
         let survived = &self.survived;
         write!(
             f,
-            "{} {}: {} requests and {} faults survived, {} requests failed for a reason; \
-             {:.0} requests/s for each job",
+            "{} {}: {} requests and {} faults passed, {} requests failed as expected; \
+             {:.0} requests/s per job",
             self.seeds,
             if self.seeds == 1 { "seed" } else { "seeds" },
             survived.requests,
@@ -68,14 +68,14 @@ impl fmt::Display for CheckReport {
         if survived.deposed > 0 {
             write!(
                 f,
-                "\n  {:>10} runners of these were deposed",
+                "\n  {:>10} of their runners were replaced",
                 survived.deposed
             )?;
         }
         for failure in &self.failures {
             write!(
                 f,
-                "\n\nseed {} failed:\n{}\nits shortest form:\n  {}",
+                "\n\nseed {} failed:\n{}\nminimised:\n  {}",
                 failure.seed, failure.message, failure.command
             )?;
         }

@@ -57,7 +57,7 @@ impl Worker<'_> {
                 self.patience.as_secs()
             ))),
             Some(0) if success => Ok(None),
-            Some(_) if success => bail!("a worker left seeds out"),
+            Some(_) if success => bail!("a worker skipped seeds"),
             Some(_) => Ok(Some(message)),
         }
     }
@@ -85,7 +85,7 @@ impl Worker<'_> {
                 Ok(line) => {
                     let line = serde_json::from_str(&line?).context("a worker's line")?;
                     survived(&line);
-                    seeds = seeds.checked_sub(1).context("more answers than seeds")?;
+                    seeds = seeds.checked_sub(1).context("more results than seeds")?;
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Some(seeds)),

@@ -24,7 +24,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     if args.names.iter().any(|name| name == LIST) {
         ensure!(
             args.names.len() == 1,
-            "\"{LIST}\" lists figures; name it alone"
+            "\"{LIST}\" cannot be combined with names of figures"
         );
         let list = List(FIGURES);
         output.result(&list, &list)?;
@@ -35,11 +35,11 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     let measured = figures.iter().filter(is_measured).count();
     ensure!(
         args.seconds.is_none() || measured > 0,
-        "--seconds: simulated figures have a time of their own in each run; omit it"
+        "--seconds: simulated figures have a fixed measured time; omit it"
     );
     ensure!(
         args.costs.is_none() || measured < figures.len(),
-        "--costs: figures of the machine are measured, and charge nothing; omit it"
+        "--costs: only simulated figures use a costs file; omit it"
     );
     let folder = &args.output;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;

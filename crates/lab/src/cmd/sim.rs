@@ -84,7 +84,7 @@ struct Answer<'a> {
 fn simulate(args: &SimRunArgs, output: Output) -> Result<Outcome> {
     ensure!(
         args.layout != Layout::Split || args.cores.is_none(),
-        "--cores: --layout split has one for each side; omit it"
+        "--cores: --layout split has one core per side; omit it"
     );
     ensure!(
         args.layout == Layout::Network || args.gbps.is_none(),

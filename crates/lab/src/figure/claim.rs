@@ -154,7 +154,7 @@ impl Claim {
             };
             ensure!(
                 divisors.iter().all(|&number| number > 0.0),
-                "{}: {metric} of {to} was 0, and nothing is so many times that",
+                "{}: {metric} of {to} was 0, so there is no ratio",
                 self.name
             );
             self.compare(&dividends, &divisors, format!("{of} / {to}"))

@@ -94,8 +94,8 @@ impl fmt::Display for GoalsReport {
         f.write_str(&load::aligned(&header, rows, 3))?;
         write!(
             f,
-            "limit: the same quotient where nothing runs beside L, so what the machine allowed; what \
-             it does not allow is out of reach\n\
+            "limit: the same quotient without load next to L, the best that this machine allows; a \
+             bound beyond it is out of reach\n\
              medians of {} interleaved runs of {} s, on {}\n{}",
             self.runs, self.seconds, self.machine, self.disturbances
         )

@@ -118,14 +118,14 @@ fn load_of(apps: &[Workload], cached: bool) -> Result<Load> {
         {
             Mix::OfThreads
         }
-        _ => bail!("simulated threads do the same, or half of them read and half write"),
+        _ => bail!("simulated threads must be identical, or half readers and half writers"),
     };
     let bytes = apps[0].bytes;
     if apps.iter().any(|app| (app.bytes, app.depth) != (bytes, 1)) {
-        bail!("simulated threads have one request at a time, all of one size");
+        bail!("simulated threads must have depth 1 and one request size");
     }
     if bytes == 0 || !bytes.is_multiple_of(4096) || cached && bytes != 4096 {
-        bail!("a simulated request is of whole pages, and of one through a cache");
+        bail!("a simulated request must be whole pages, or one page with a cache");
     }
     let threads = apps.iter().map(|app| app.count as usize).sum();
     let pattern = if apps[0].sequential {

@@ -115,9 +115,9 @@ impl std::fmt::Display for Disturbances {
         let Disturbance { stolen, others, .. } = Disturbance::QUIET;
         write!(
             f,
-            "{} measurements of {} runs were thrown away because the hypervisor took more than \
-             {stolen} ‰ of the processors or others used more than {others} ‰; of {} runs no try \
-             was quieter, the worst lost {:.0} ‰ and {:.0} ‰",
+            "{} attempts of {} runs were discarded because the hypervisor took more than \
+             {stolen} ‰ of processor time or other processes more than {others} ‰; {} runs were \
+             disturbed in every attempt, the worst lost {:.0} ‰ and {:.0} ‰",
             self.repeated,
             self.runs,
             self.disturbed,

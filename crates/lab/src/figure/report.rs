@@ -239,7 +239,7 @@ impl fmt::Display for FigureReport {
         f.write_str(&self.table())?;
         write!(f, "{}", claim::lines(&self.claims))?;
         for reason in &self.left_out {
-            writeln!(f, "left out: {reason}")?;
+            writeln!(f, "omitted: {reason}")?;
         }
         if self.simulated {
             f.write_str("simulated")

@@ -24,17 +24,17 @@ pub fn chosen(names: &[String], note: Note<'_>) -> Result<Vec<&'static Figure>> 
     for name in names {
         let now = renamed(name);
         if let Some(now) = &now {
-            note(format_args!("{name} is called {now} now"));
+            note(format_args!("{name} was renamed to {now}"));
         }
         let name = now.as_ref().unwrap_or(name);
         let found = named(name);
         ensure!(
             !found.is_empty(),
-            "there is no figure \"{name}\"; `lab figure list` lists them"
+            "unknown figure \"{name}\"; `lab figure list` lists all figures"
         );
         for twin in MEASURED_TWINS.iter().filter(|twin| *twin == name) {
             note(format_args!(
-                "{twin} is measured on this machine; the figure in virtual time is sim-{twin} now"
+                "{twin} is measured on this machine; the simulated figure is sim-{twin}"
             ));
         }
         figures.extend(found);

@@ -221,7 +221,7 @@ pub(super) fn beside<T>(
         for thread in threads {
             thread.join().expect("a load does not panic")?;
         }
-        ensure!(ready, "the load did not come about within {SETUP:?}");
+        ensure!(ready, "the load was not established within {SETUP:?}");
         Ok((
             measured.expect("it was ready"),
             done.load(Ordering::Relaxed),

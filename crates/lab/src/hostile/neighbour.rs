@@ -146,7 +146,10 @@ impl Neighbour {
         let data = self.answer(cid)?;
         ensure!(data.len() == BYTES as usize, "{} bytes of data", data.len());
         if let Some(&seed) = self.written.get(&place) {
-            ensure!(data == content(seed), "other data than was written");
+            ensure!(
+                data == content(seed),
+                "the data differs from the written data"
+            );
         }
         Ok(())
     }

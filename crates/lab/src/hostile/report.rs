@@ -78,7 +78,7 @@ impl fmt::Display for HostileReport {
             "memory MiB",
             "CPU %",
             "p99 alone us",
-            "p99 beside us",
+            "p99 loaded us",
             "ratio",
             "answers us",
             "max us",

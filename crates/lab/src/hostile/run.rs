@@ -58,7 +58,7 @@ pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<HostileReport> {
         let confines = matches!(load, Load::NoFiles | Load::LittleMemory);
         if confines && args.target.is_some() {
             note(format_args!(
-                "{name}: only with a target of its own; left out"
+                "{name}: needs a target started for it; skipped"
             ));
             continue;
         }
@@ -173,7 +173,7 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
         let percent = used.map(|(before, after)| 100.0 * (after - before) / watched);
         let newcomers = if load.keeps_out() { NEWCOMERS } else { 0 };
         let came_in = (0..newcomers).try_for_each(|_| comes_in(&peer, PATIENCE_BESIDE));
-        (disturbed, percent, came_in.context("beside the load"))
+        (disturbed, percent, came_in.context("during the load"))
     })?;
     let memory_bytes = pid.map(|pid| memory_bytes(pid, "VmHWM")).transpose()?;
     let mut disturbed = disturbed;

@@ -37,7 +37,7 @@ pub enum RawError {
         source: std::io::Error,
     },
     /// The peer sent data that is not a message of this case.
-    #[error("the peer broke the exchange: {what}; do both ends run the same case?")]
+    #[error("the peer violated the exchange: {what}; do both ends run the same case?")]
     Peer {
         /// Description of the data.
         what: String,

@@ -40,7 +40,7 @@ impl fmt::Display for IdleReport {
         let kib = |bytes: f64| bytes / 1024.0;
         write!(
             f,
-            "{}: {:.2} % of a core (< {} %), {:.1} KiB a connection (< {:.0} KiB)",
+            "{}: {:.2} % of a core (< {} %), {:.1} KiB per connection (< {:.0} KiB)",
             self.case,
             self.cpu_percent,
             self.cpu_percent_bound,

@@ -61,7 +61,7 @@ impl IdleHosts {
             };
             queue
                 .succeed(command, &[])
-                .with_context(|| format!("idle connection {number} is gone"))?;
+                .with_context(|| format!("idle connection {number} is lost"))?;
         }
         Ok(())
     }

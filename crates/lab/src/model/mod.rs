@@ -21,7 +21,7 @@ pub fn costs(file: Option<&Path>) -> Result<Costs> {
     };
     let unusable = || {
         format!(
-            "{} cannot be used; `lab sim calibrate --output FILE` writes a good one",
+            "cannot use {}; `lab sim calibrate --output FILE` writes a valid one",
             path.display()
         )
     };

@@ -92,14 +92,14 @@ fn program(name: &str) -> Command {
 pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
     let mut apps = scenario.apps();
     let (Some(app), None) = (apps.next(), apps.next()) else {
-        bail!("other stacks are loaded by one application");
+        bail!("other stacks support a single application");
     };
     ensure!(
         (app.depth, app.count) == (1, 1) && matches!(app.read_percent, 0 | 100),
-        "other stacks are loaded by one thread, that reads or writes one block after the other"
+        "other stacks support a single thread that only reads or only writes at depth 1"
     );
     let (iops, latency) = match scenario.system.stack {
-        Stack::Own | Stack::Local => bail!("that is not another stack"),
+        Stack::Own | Stack::Local => bail!("not a stack of another project"),
         Stack::Plain(wait) => plain(file, wait, app, effort)?,
         Stack::Nbd => fio(&Server::nbdkit(file)?, app, effort)?,
         Stack::Iscsi => iscsi_perf(&Server::tgtd(file)?, app, effort)?,

@@ -107,7 +107,7 @@ impl Load {
             .context("cannot wait for the load")?;
         ensure!(
             status.is_some() || Instant::now() < self.give_up,
-            "the load hangs: it did not end {PATIENCE:?} after its time"
+            "the load hangs: it did not end within {PATIENCE:?} after its run time"
         );
         Ok(status)
     }

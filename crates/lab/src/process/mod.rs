@@ -33,8 +33,8 @@ pub(crate) fn program() -> Result<Command> {
     };
     ensure!(
         path.is_file(),
-        "the program to measure is not at {}: build it as this program was (cargo build --release), \
-         or name it with {VARIABLE}",
+        "the program to measure is missing at {}: build it like this program (cargo build \
+         --release), or set {VARIABLE} to its path",
         path.display()
     );
     Ok(Command::new(path))

@@ -56,7 +56,7 @@ impl MachineRunner {
         if uses(Storage::Flash) {
             ensure!(
                 system.turned.is_empty(),
-                "a target with a configuration file has no single knobs"
+                "a target with a configuration file cannot change single knobs"
             );
             let text = configuration::with_flash(system, cores, self.ram_bytes);
             return self.configured(&text, &[1, 2]);
@@ -155,17 +155,17 @@ impl MachineRunner {
 
 fn text_of(path: &Path) -> Result<&str> {
     path.to_str()
-        .context("the output folder's name is not text")
+        .context("the output folder's name is not valid UTF-8")
 }
 
 /// Fails if this process may not use the two processors.
 fn check_processors() -> Result<()> {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .context("cannot find out which processors there are")?;
+    let allowed =
+        rustix::thread::sched_getaffinity(None).context("cannot read the allowed processors")?;
     for core in SHARED_CORES {
         ensure!(
             allowed.is_set(core as usize),
-            "figures run on processors 0 and 1, and this process may not use processor {core}"
+            "figures run on processors 0 and 1, but this process may not use processor {core}"
         );
     }
     Ok(())

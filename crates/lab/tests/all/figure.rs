@@ -30,11 +30,11 @@ fn what_is_no_figure_is_said() {
         // Regression: these options had no effect.
         (
             &["figure", "sim-i10-9", "--seconds", "2"][..],
-            "have a time of their own",
+            "have a fixed measured time",
         ),
         (
             &["figure", "i10-6", "--costs", "costs.toml"][..],
-            "are measured",
+            "only simulated figures",
         ),
         (&["goals", "--row", "no-such"][..], "split-linux-p99"),
     ] {

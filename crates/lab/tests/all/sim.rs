@@ -38,7 +38,7 @@ fn what_can_not_be_simulated_is_explained() {
     assert!(stderr(&nobody).contains("number of applications is 0"));
     // Regression: these options were accepted and printed, and had no effect.
     for (layout, flag, said) in [
-        ("split", "--cores", "one for each side"),
+        ("split", "--cores", "one core per side"),
         ("split", "--gbps", "only --layout network"),
         ("shared", "--gbps", "only --layout network"),
     ] {

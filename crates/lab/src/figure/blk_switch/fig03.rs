@@ -11,7 +11,7 @@ use crate::figure::{Figure, Work};
 /// (a) Request size of the T-app, in Linux.
 pub(in crate::figure) const SIZE: Figure = Figure {
     name: "blk-switch-3a",
-    title: "Head-of-line blocking grows with the requests in front",
+    title: "Head-of-line blocking grows with the T-app's request size",
     paper: "blk-switch §2.2, Fig. 3(a)",
     workload: "linux: 1 L-app (4 KiB, depth 1) and 1 T-app (depth 32) on one core, the target on \
                the other",
@@ -39,7 +39,7 @@ fn size(extent: Extent) -> Plan {
 /// (b) Time slices of polling L-apps.
 pub(in crate::figure) const SLICES: Figure = Figure {
     name: "blk-switch-3b",
-    title: "A poller runs for a time slice, and waits for everybody else's",
+    title: "A polling L-app waits for the time slices of all other threads",
     paper: "blk-switch §2.2, Fig. 3(b)",
     workload: "poll: L-apps (4 KiB, depth 1) and 1 T-app (128 KiB × 8) on one core, each a \
                process; slices and waits as the kernel's scheduler counts them",
@@ -66,7 +66,7 @@ fn slices(extent: Extent) -> Plan {
 /// (c) Request rate of the L-app that polls with priority.
 pub(in crate::figure) const PACE: Figure = Figure {
     name: "blk-switch-3c",
-    title: "An L-app with priority that pauses gives the T-app room",
+    title: "A polling L-app with priority leaves throughput to the T-app only while it sleeps",
     paper: "blk-switch §2.2, Fig. 3(c)",
     workload: "poll-priority: 1 L-app (4 KiB at a fixed rate, latency from the intended start) \
                and 1 T-app (128 KiB × 8) on one core, the target on the other",

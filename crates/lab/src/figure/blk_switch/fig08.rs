@@ -10,7 +10,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-8",
     title: "The p99.9 of applications and of threads",
     paper: "blk-switch §5.2, Fig. 8",
-    workload: "2 T-apps and 4 L-apps as in Fig. 7; as processes of their own, and as threads of \
+    workload: "2 T-apps and 4 L-apps as in Fig. 7; as separate processes, and as threads of \
                one process",
     work: Work::Machine(plan),
 };

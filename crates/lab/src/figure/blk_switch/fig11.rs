@@ -10,7 +10,8 @@ pub(in crate::figure) const SIMULATED: Figure = Figure {
     name: "sim-blk-switch-11",
     title: "From 1 to 10 cores (simulated)",
     paper: "blk-switch §5.2, Fig. 11",
-    workload: "simulated: as many L-apps and as many T-apps as cores on each side, 100 Gbit/s",
+    workload: "simulated: one L-app and one T-app per host core, as many target cores, \
+               100 Gbit/s",
     work: Simulation::of(figures::blk_switch_11, LINES, cores),
 };
 

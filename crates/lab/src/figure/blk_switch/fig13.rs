@@ -10,9 +10,9 @@ use switch::Class;
 
 pub(in crate::figure) const FIGURE: Figure = Figure {
     name: "blk-switch-13",
-    title: "L-apps on flash beside T-apps on memory",
+    title: "L-apps on flash with T-apps on memory",
     paper: "blk-switch §5.2, Fig. 13",
-    workload: "as Fig. 7, but the L-apps, a process of their own, read from memory behind a delay \
+    workload: "as Fig. 7, but the L-apps, in a separate process, read from memory behind a delay \
                of 80 µs, the access time of the paper's SSD",
     work: Work::Machine(plan),
 };

@@ -24,7 +24,7 @@ fn targets(plan: &mut Plan) {
     }
     if let (Some(last), true) = (ticks.last(), ticks.iter().any(|tick| tick == "24")) {
         claims! { plan;
-            "kept" "what 24 targets reach is kept with more of them":
+            "kept" "the throughput of 24 targets is kept with more targets":
                 Metric::Requests, ("i10", last) / ("i10", 24) >= 0.95;
         }
     }

@@ -53,7 +53,7 @@ const fn tokens_figure(
         title,
         paper: "ReFlex §3.2.1, Fig. 3",
         workload: "emulated device in virtual time: 4 KiB at random, open loop, 50 to 100 % reads, \
-                   and reads of 32 KiB; 1 token is a 4 KiB read beside writes",
+                   and reads of 32 KiB; 1 token is a 4 KiB read in a mixed load",
         work,
     }
 }

@@ -34,8 +34,8 @@ const DEVICE_SEED: u64 = 1;
 const THREADS: u32 = 2;
 
 const WORKLOAD: &str = "emulated device A in virtual time, two threads: A reads 120 K/s and B 70 K/s \
-                        of which a fifth write, p95 of 500 µs promised; C (95 % reads) and D (25 %) \
-                        are best effort, 256 at a time";
+                        (20 % writes), both with an SLO of p95 500 µs; C (95 % reads) and D (25 %) \
+                        are best effort, depth 256";
 
 /// Fig. 5, scenario 1.
 pub(in crate::figure) const FIRST: Figure = Figure {

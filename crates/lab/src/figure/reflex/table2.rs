@@ -81,14 +81,14 @@ fn claims(plan: &mut Plan) {
     let own = SWITCHYARD.name;
     claims! { plan;
         "plain"
-            "a server as one writes it on Linux takes 1.6 times as long on average to read, 3 times \
+            "a plain server on Linux takes 1.6 times as long on average to read, 3 times \
              to write":
             AVERAGE, (PLAIN.name) / own >= 1.2, at both;
         "plain-p95" "and at p95 as well":
             P95, (PLAIN.name) / own >= 1.2, at both;
         "polls" "with a better client it still takes 1.2 times as long to read, 3.8 times to write":
             AVERAGE, (PLAIN_POLLS.name) / own >= 1.0, at both;
-        "sleeps" "(ours) where nobody polls, this stack adds about as much as the plain server":
+        "sleeps" "(ours) without polling, this stack adds about as much as the plain server":
             AVERAGE, (SLEEPS.name) / (PLAIN.name) <= 1.25, at both;
         "iscsi" "iSCSI takes 1.8 times as long on average to read":
             AVERAGE, (ISCSI.name) / own >= 1.5, at [READ];

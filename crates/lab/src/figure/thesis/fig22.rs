@@ -13,7 +13,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     title: "Processor time of paths",
     paper: "Yu §6.7, Fig. 22",
     workload: "32 threads, 4 KiB random reads, or writes, at depth 1 of the emulated device with 5 \
-               µs of software for each command; polling counts as a program's time here, as the \
+               µs of software for each command; polling counts as user time here, as the \
                kernel's in the thesis",
     work: Work::Machine(|_| plan()),
 };
@@ -23,7 +23,7 @@ pub(in crate::figure) const DIRECT: Figure = Figure {
     name: "sim-thesis-22a",
     title: "Processor time of paths (simulated, costs of the thesis' table 6)",
     workload: "32 threads on 8 processors in virtual time, 4 KiB random reads, or writes, at depth 1 \
-               of the emulated device with 5 µs of software for each command; what polls is busy",
+               of the emulated device with 5 µs of software for each command; polling counts as busy",
     work: Work::Paths(
         |_| {
             let mut plan = plan();

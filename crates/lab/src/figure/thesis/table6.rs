@@ -35,7 +35,7 @@ pub(in crate::figure) const THESIS_COSTS: Figure = Figure {
     title: "Time in software of one request (simulated, charged by the table itself)",
     workload: "1 thread in virtual time, 4 KiB random reads at depth 1 of the emulated device with \
                5 µs of software for each command; an interrupt (7 µs), switches (2.7 µs) and a \
-               scheduler (1 µs) cost what this table says",
+               scheduler (1 µs) cost as in this table",
     work: Work::Paths(|_| plan(SETTING), Machine::of_thesis),
     ..FIGURE
 };

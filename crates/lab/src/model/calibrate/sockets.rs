@@ -180,7 +180,7 @@ fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
         for _ in 0..ROUNDS {
             let start = Instant::now();
             send(&here, &[0; SMALL], SendFlags::empty()).context("cannot send")?;
-            ensure!(spin_for(&mut here)?, "the other end of a connection ended");
+            ensure!(spin_for(&mut here)?, "the peer closed the connection");
             times.push(nanos_since(start));
         }
         Ok(median(&mut times))
@@ -236,7 +236,7 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
                 asked += 1;
             }
             let more = receive_some(&mut asks, &mut buffer)?;
-            ensure!(more != Some(0), "the other end of a connection ended");
+            ensure!(more != Some(0), "the peer closed the connection");
             got += more.unwrap_or(0);
         }
         Ok(())

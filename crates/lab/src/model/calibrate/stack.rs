@@ -47,7 +47,7 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
     let requests = rounded(report.apps[0].iops * (WARM_UP + LOADED).as_secs_f64());
     ensure!(
         requests > 1_000,
-        "the load came to nothing; try again on a quieter machine"
+        "the load completed no requests; try again on a quieter machine"
     );
     Ok([
         nanos(ended_children_user_seconds()? - host_before) / requests,
@@ -116,10 +116,7 @@ fn turn() -> Result<u64> {
         let start = Instant::now();
         let got = receive_some(&mut socket, &mut nothing)?;
         times.push(nanos_since(start));
-        ensure!(
-            got.is_none(),
-            "a socket that is sent nothing brought {got:?}"
-        );
+        ensure!(got.is_none(), "an idle socket received {got:?}");
     }
     Ok(median(&mut times))
 }

@@ -5,7 +5,7 @@ use crate::common::{Folder, json, run, run_until, stderr};
 use serde_json::Value;
 
 /// Error messages of a busy machine that completed nothing.
-const TOO_SHORT: [&str; 3] = ["measure for longer", "was measured", "was 0, and nothing"];
+const TOO_SHORT: [&str; 3] = ["measure for longer", "was measured", "was 0, so there is"];
 
 /// Runs a measurement for as long as `is_enough` requires. Both exit codes of a report are
 /// accepted.

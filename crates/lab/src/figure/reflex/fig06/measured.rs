@@ -51,7 +51,7 @@ pub(in crate::figure) const TENANTS_FIGURE: Figure = Figure {
     name: "reflex-6b",
     title: "Tenants on one core of this machine",
     paper: "ReFlex §5.5, Fig. 6(b)",
-    workload: "hosts that are a tenant each, by a connection each: 1 KiB at random, open loop, from \
+    workload: "hosts with one tenant and one connection each: 1 KiB random reads, open loop, from \
                emulated flash whose requests cost tokens; target on core 0, load on core 1",
     work: Work::Machine(|extent| {
         let ticks = extent.sweep(&TENANTS, &TENANTS_QUICK);
@@ -64,7 +64,7 @@ pub(in crate::figure) const CONNECTIONS_FIGURE: Figure = Figure {
     name: "reflex-6c",
     title: "Connections to one core of this machine",
     paper: "ReFlex §5.5, Fig. 6(c)",
-    workload: "connections of one tenant, 25 of each host: 1 KiB at random, open loop, from emulated \
+    workload: "connections of one tenant, 25 per host: 1 KiB random reads, open loop, from emulated \
                flash whose requests cost tokens; target on core 0, load on core 1",
     work: Work::Machine(|extent| {
         let ticks = extent.sweep(&CONNECTIONS, &CONNECTIONS_QUICK);
@@ -116,11 +116,11 @@ fn scenario(connections: u32, rate: u64, storage: Storage, queues: u16) -> Scena
 fn claims(plan: &mut Plan, ticks: &[u32]) {
     let most = *ticks.last().expect("a sweep is not empty");
     claims! { plan;
-        "served" "(ours) so many as fit this core have all the requests that they ask for":
+        "served" "(ours) within this core's capacity, all requests are served":
             Metric::Requests, (EACH, SERVED) / (EACH, FEW) >= f64::from(SERVED / FEW) * 0.97;
-        "idle" "as many as the paper's core serves have all the requests that few of them have":
+        "idle" "the number that the paper's core serves gets the same total rate as a few":
             Metric::Requests, (TOGETHER, most) / (TOGETHER, FEW) >= 0.98;
-        "late" "and their p95 is at most twice that of few":
+        "late" "and their p95 is at most twice that of a few":
             P95, (TOGETHER, most) / (TOGETHER, FEW) <= 2.0;
     }
 }

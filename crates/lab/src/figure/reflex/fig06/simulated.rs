@@ -57,8 +57,8 @@ pub(in crate::figure) const THREADS_FIGURE: Figure = Figure {
     title: "Up to twelve threads, each with a promise to keep (emulated, in virtual time)",
     paper: "ReFlex §5.5, Fig. 6(a)",
     workload: "emulated device A in virtual time: on each thread a tenant with 20 K/s of 4 KiB (90 % \
-               reads) at a p95 of 2 ms promised, beside two of best effort (80 % reads, 512 at a \
-               time) on two threads; work costs what the paper's does",
+               reads) and an SLO of p95 2 ms; two best-effort tenants (80 % reads, depth 512) on \
+               two threads; processing costs of the paper",
     work: Simulation::of(
         cores,
         &[
@@ -75,8 +75,8 @@ pub(in crate::figure) const TENANTS_FIGURE: Figure = Figure {
     name: "sim-reflex-6b",
     title: "Up to ten thousand tenants (emulated, in virtual time)",
     paper: "ReFlex §5.5, Fig. 6(b)",
-    workload: "emulated device A in virtual time: tenants with a connection each that read 1 KiB 100 \
-               times a second; work costs what the paper's does, or what the kernel's TCP does",
+    workload: "emulated device A in virtual time: tenants with one connection each and 100 reads of \
+               1 KiB per second; processing costs of the paper, or of the kernel's TCP",
     work: Simulation::of(tenants, SMALL, tenants_claims),
 };
 
@@ -85,9 +85,9 @@ pub(in crate::figure) const CONNECTIONS_FIGURE: Figure = Figure {
     name: "sim-reflex-6c",
     title: "Thousands of connections on one thread (emulated, in virtual time)",
     paper: "ReFlex §5.5, Fig. 6(c)",
-    workload: "emulated device A in virtual time: one tenant on one thread, with connections that read \
-               1 KiB 100 or 1000 times a second each; work costs what the paper's does, or what the \
-               kernel's TCP does",
+    workload: "emulated device A in virtual time: one tenant on one thread, with connections of \
+               100 or 1000 reads of 1 KiB per second each; processing costs of the paper, or of \
+               the kernel's TCP",
     work: Simulation::of(connections, SMALL, connections_claims),
 };
 
