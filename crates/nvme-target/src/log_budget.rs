@@ -1,14 +1,12 @@
 //! Limits the log lines that peers can cause on a core.
 //!
 //! Each peer, by its [network](crate::network), may cause a few lines per period, and all peers of
-//! a core some more. So a peer that violates the protocol a thousand times a second neither fills
-//! the log nor suppresses lines of other peers. Suppressed lines are counted, and the peer's next
-//! line reports their number.
+//! a core some more. So a peer that floods neither fills the log nor suppresses lines of other
+//! peers. The peer's next line reports the number of suppressed lines.
 //!
-//! The limit applies to every level except TRACE: a line that a peer can repeat must be allowed by
-//! the budget. Such lines have the level WARN, which is shown by default, or above, because hidden
-//! lines would use up the budget of visible ones. TRACE is for developers and logs every state of
-//! each command.
+//! The limit applies to every level except TRACE, which logs every state of each command, for
+//! developers. Lines that a peer can repeat have the level WARN, which is shown by default, or
+//! above, because hidden lines would use up the budget of visible ones.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
 use crate::permit::network;

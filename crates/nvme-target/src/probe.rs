@@ -1,15 +1,12 @@
-//! The target's own reads, by which it measures a device's latency in service. `[ReFlex §3.2.1,
-//! §4.3]`
+//! The target's own reads, to measure a device's latency in service. `[ReFlex §3.2.1, §4.3]`
 //!
-//! A [`Probe`] is a separate thread with its own channel to the device. It reads 4 KiB at random
-//! places and measures their time in the device. A newer curve is made of these times and the load
-//! of all tenants, from the device's [pool](qos::TokenPool) ([`DeviceQos::refit`]). Its reads
-//! arrive independently of each other, at loads that step up to a share of the device's token rate
-//! and down again. Each read costs tokens like that of a best-effort tenant with the default
-//! weight, so SLOs have precedence.
-//!
-//! Invariants: it never writes, spends no more than its share of the rate, and withholds no tokens
-//! from tenants once it has ended.
+//! A [`Probe`] is a separate thread with its own channel to the device. It measures the time of
+//! random 4 KiB reads in the device. These times and the load of all tenants, from the device's
+//! [pool](qos::TokenPool), make a newer curve ([`DeviceQos::refit`]). Reads arrive independently,
+//! at loads that step up to a share of the device's token rate and down again. They cost tokens
+//! like those of a best-effort tenant with the default weight, so SLOs have precedence. Invariants:
+//! it never writes, spends no more than its share of the rate, and withholds no tokens from tenants
+//! once it has ended.
 
 mod pace;
 

@@ -1,9 +1,10 @@
 //! Changes of the configuration, delivered to every core and acknowledged by each.
 //!
-//! A control plane changes the shared configuration and posts [`Step`]s to all cores. A core
-//! acknowledges a completed step on the change's [`Ack`]; a step that must wait (a namespace with
-//! commands in flight) is acknowledged when it completes. The caller waits for all cores; after a
-//! bounded time it stops waiting and undoes the change.
+//! A control plane changes the shared configuration and posts
+//! [steps](crate::change::step::ChangeStep) to all cores. A core acknowledges a completed step on
+//! the change's [`Ack`]; a step that must wait (a namespace with commands in flight) is
+//! acknowledged when it completes. The caller waits for all cores; after a bounded time it stops
+//! waiting and undoes the change.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

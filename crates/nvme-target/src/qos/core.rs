@@ -1,15 +1,12 @@
 //! The token schedulers of one core: the commands that wait for their tokens. `[ReFlex §3.2.2]`
 //!
 //! One [`CoreScheduler`] per device with namespaces on the core; it contains every tenant with a
-//! connection here. The commands of one connection to one namespace wait in a [`TokenQueue`], which
-//! a connection has from Connect on; a change may assign another
-//! ([`Connection::reseat`](crate::session::connection::Connection::reseat)).
-//!
-//! The scheduler has a bounded number of places, of which each tenant gets a share; further
-//! commands wait here, in order, until a round has made room. So no tenant, with however many
-//! connections, hides another tenant's requests, and nothing is refused or requested twice. A
-//! waiting command already has a slot in its queue pair, which bounds their number. Invariant: a
-//! ticket is never kept for a command that no longer waits.
+//! connection here. The commands of one connection to one namespace wait in a [`TokenQueue`],
+//! assigned at Connect and reassigned when tenants change. The scheduler has a bounded number of
+//! places, of which each tenant gets a share; further commands wait here, in order, until a round
+//! has made room. So no tenant, with however many connections, hides another tenant's requests, and
+//! nothing is refused or requested twice. A waiting command has a slot in its queue pair, which
+//! bounds their number. Invariant: a ticket is never kept for a command that no longer waits.
 
 mod scheduler;
 mod tenant;

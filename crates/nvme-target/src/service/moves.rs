@@ -1,16 +1,12 @@
-//! Moves of I/O queues between cores: application steering `[blk-switch §3.3, Algorithm 2]` and
-//! thread scaling `[ReFlex §4.3]`.
+//! Moves of I/O queues between cores: application steering `[blk-switch §3.3, Algorithm 2]`
+//! (docs/design/decisions/0008-steered-queues.md) and thread scaling `[ReFlex §4.3]`
+//! (0014-thread-scaling.md).
 //!
-//! In blk-switch, the threads that serve receive-side queues move. Here a core is one thread for
-//! all of its queues, so the queue moves, with its connection. Every core decides for its own
-//! queues from its load and the last published loads of the other cores
-//! (docs/design/decisions/0008-steered-queues.md). A queue leaves when it has no command in flight;
-//! for that it takes no further commands. After [`MOVE_PATIENCE`] the move is cancelled.
-//!
-//! The first thread accepts connections and has all admin queues, so it is always in use. It
-//! decides how many threads are in use, from the last period of each
-//! (docs/design/decisions/0014-thread-scaling.md). I/O queues are dealt out to these threads at
-//! Connect. An unused thread has no connection and no timer: it sleeps until a queue arrives.
+//! Each core steers its own queues, with their connections, by its load and the last published
+//! loads of the other cores. A queue leaves when it has no command in flight; for that it takes no
+//! further commands. After [`MOVE_PATIENCE`] the move is cancelled. The first thread accepts
+//! connections and has all admin queues, so it is always in use; it decides how many threads are.
+//! I/O queues are dealt out to these at Connect. An unused thread sleeps until a queue arrives.
 //! Invariant: no queue is lost if two threads see different numbers of threads.
 
 use crate::controller::registry::ConnectionPlace;
