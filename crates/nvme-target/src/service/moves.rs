@@ -1,6 +1,6 @@
 //! Moves of I/O queues between cores: application steering `[blk-switch §3.3, Algorithm 2]`
 //! (docs/design/decisions/0008-steered-queues.md) and thread scaling `[ReFlex §4.3]`
-//! (0014-thread-scaling.md).
+//! (docs/design/decisions/0014-thread-scaling.md).
 //!
 //! Each core steers its own queues, with their connections, by its load and the last published
 //! loads of the other cores. A queue leaves when it has no command in flight; for that it takes no
