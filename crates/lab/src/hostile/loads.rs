@@ -23,7 +23,7 @@ const SETUP: Duration = Duration::from_secs(120);
 /// Pause of a load that has nothing to do.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// I/O queues of a host that connects the maximum: 128 queue identifiers less the admin queue's.
+/// I/O queues of a host that connects many: one less than the default maximum of a target.
 const QUEUES: u16 = 127;
 
 /// Entries of an admin queue.
