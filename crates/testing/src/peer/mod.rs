@@ -128,7 +128,7 @@ pub struct Behaviour {
     pub mdts: u8,
     /// Length limits of the remaining commands, reported and enforced; `None` for no limits.
     pub lengths: Option<NvmIdentifyController>,
-    /// Number of reads of CSTS after which the controller is ready.
+    /// The read of CSTS, counted from 1, from which on the controller reports ready.
     pub ready_after: u32,
     /// Duration of each Identify.
     pub slow_identify: Duration,
