@@ -397,8 +397,7 @@ int sw_set_timeout(struct sw_namespace *ns, int64_t timeout_us);
  * # Safety
  * `namespace_out` must be valid.
  */
-int sw_cancellable(struct sw_namespace *ns,
-                   struct sw_namespace **namespace_out);
+int sw_cancellable(struct sw_namespace *ns, struct sw_namespace **namespace_out);
 
 /**
  * Cancels all current and later calls of a handle of sw_cancellable, from any thread. They return
@@ -714,8 +713,7 @@ int sw_queue_reap(struct sw_queue *queue,
  *
  * Returns 0 or a negative errno value.
  */
-int sw_queue_set_timeout(struct sw_queue *queue,
-                         int64_t timeout_us);
+int sw_queue_set_timeout(struct sw_queue *queue, int64_t timeout_us);
 
 /**
  * Cancels all requests submitted with `user`, as after a time-out. They complete with -ECANCELED,
@@ -746,9 +744,7 @@ int sw_queue_fd(struct sw_queue *queue);
  * # Safety
  * `address` must be valid.
  */
-int sw_buffer_alloc(struct sw_queue *queue,
-                    size_t length,
-                    void **address);
+int sw_buffer_alloc(struct sw_queue *queue, size_t length, void **address);
 
 /**
  * Frees a buffer of sw_buffer_alloc.
