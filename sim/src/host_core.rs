@@ -54,7 +54,7 @@ impl Provoked {
         let given_up = match error {
             Some(ConnectionError::GivenUp { .. }) => true,
             // A fence of the lost association is overdue before a new association is live.
-            Some(ConnectionError::TimedOut { what, .. }) => what.contains("lost with a connection"),
+            Some(ConnectionError::TimedOut { what, .. }) => what.starts_with("End Controller"),
             _ => false,
         };
         assert!(
