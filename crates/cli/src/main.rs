@@ -16,7 +16,7 @@ mod screen;
 mod tables;
 
 use args::{Cli, Command};
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{CommandFactory as _, Parser as _};
 use cli::exit::{self, Outcome};
 use cli::{log, output};
 use std::process::ExitCode;
@@ -25,15 +25,14 @@ fn main() -> ExitCode {
     if let Some(moved) = moved::find(std::env::args_os().skip(1)) {
         return exit::code(Err(moved));
     }
-    let matches = Cli::command().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let cli = Cli::parse();
     let started = cli.common.start_log("warn");
-    let code = exit::code(started.and_then(|()| run(cli, &matches)));
+    let code = exit::code(started.and_then(|()| run(cli)));
     log::flush();
     code
 }
 
-fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
+fn run(cli: Cli) -> anyhow::Result<Outcome> {
     let output = cli.common.output();
     if matches!(cli.command, Command::Attach(_)) {
         frontend::passed_sockets::take()?;
@@ -43,13 +42,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
     }
     match cli.command {
         // The target's own threads, that of the log included, start within its bounds.
-        Command::Serve(mut args) => {
-            let matches = matches
-                .subcommand_matches("serve")
-                .expect("the command was found");
-            args.order(matches);
-            cmd::serve::run(&args, output)
-        }
+        Command::Serve(args) => cmd::serve::run(&args, output),
         Command::Discover(args) => cmd::discover::run(&args, output),
         Command::Identify(args) => cmd::identify::run(&args, output),
         Command::Read(args) => cmd::read::run(&args, output),

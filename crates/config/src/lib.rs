@@ -19,15 +19,15 @@ pub mod merge;
 mod node;
 mod problem;
 pub mod provenance;
+pub mod reference;
 pub mod schema;
 mod spot;
 mod suggest;
+mod table;
 #[cfg(test)]
 mod tests;
 
 pub use action::Action;
-pub use check::check_api_limits;
-pub use decode::{FromNode, Table, parsed};
 pub use device_model::DeviceModel;
 pub use diff::{Fixed, FixedWhileRunning, build, diff};
 pub use error::{ApplyError, ApplyErrorKind, with_causes};
@@ -37,10 +37,12 @@ pub use problem::{ConfigError, Problem};
 pub use schema::{Configuration, Size};
 pub use spot::{FoundNode, Spot};
 pub use suggest::nearest;
+pub use table::{FromNode, Keys, Table, read_table};
 
 use check::check;
 use files::{read_any, read_regular};
 use limits::{CONFIGURATION_BYTES_MAX, PROBLEMS_MAX};
+use problem::{Place, PlaceStep};
 use spot::Problems;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -77,16 +79,15 @@ pub fn parse_part<T: FromNode, U>(
     check: impl FnOnce(T, &Spot<'_>) -> Option<U>,
 ) -> Result<U, ConfigError> {
     let root = Node::parse(text, format)?;
-    let located = |problems: Problems| ConfigError::located(problems.into_list(), &root, text);
     // One more than is shown tells the reader that there are more.
-    let problems = Problems::new(PROBLEMS_MAX + 1);
-    let value = T::from_node(&FoundNode::new(&root, problems.root()));
-    let Some(value) = value.filter(|_| problems.is_empty()) else {
-        return Err(located(problems));
-    };
-    let problems = Problems::new(usize::MAX);
-    let checked = check(value, &problems.root()).filter(|_| problems.is_empty());
-    checked.ok_or_else(|| located(problems))
+    let reading = Problems::new(PROBLEMS_MAX + 1);
+    let value = T::from_node(&FoundNode::new(&root, reading.root()));
+    // A problem of one key is no reason to leave the others unchecked.
+    let checking = Problems::new(usize::MAX);
+    let checked = value.and_then(|value| check(value, &checking.root()));
+    let problems = [reading.into_list(), checking.into_list()].concat();
+    let checked = checked.filter(|_| problems.is_empty());
+    checked.ok_or_else(|| ConfigError::located(problems, &root, text))
 }
 
 /// Reads and checks the TOML file at `path`. Never waits for another process: a pipe is refused.
@@ -115,7 +116,60 @@ pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
     if problems.is_empty() {
         return Ok(());
     }
-    Err(ConfigError::named(problems.into_list(), configuration))
+    let mut problems = problems.into_list();
+    for problem in &mut problems {
+        problem.key = named(&problem.place, configuration);
+    }
+    Err(ConfigError::unlocated(problems))
+}
+
+/// Returns a place in words, with the names of tenants, subsystems and namespaces instead of their
+/// indices: no person wrote the lists of a built configuration in this order.
+fn named(place: &Place, configuration: &Configuration) -> String {
+    let mut steps = place.steps.clone();
+    let subsystem = match place.steps[..] {
+        [_, PlaceStep::Index(index), ..] => configuration.subsystems.get(index),
+        _ => None,
+    };
+    for number in 1..steps.len() {
+        let (PlaceStep::Key(list), &PlaceStep::Index(index)) = (&steps[number - 1], &steps[number])
+        else {
+            continue;
+        };
+        let name = match (number, list.as_str()) {
+            (1, "tenants") => configuration.tenants.get(index).map(|it| it.name.clone()),
+            (1, "subsystems") => subsystem.map(|it| it.nqn.clone()),
+            (3, "namespaces") => subsystem
+                .and_then(|it| it.namespaces.get(index))
+                .map(|it| it.nsid.to_string()),
+            _ => None,
+        };
+        if let Some(name) = name {
+            steps[number] = PlaceStep::Key(name);
+        }
+    }
+    Place { steps }.to_string()
+}
+
+/// Checks values that were read from flags.
+///
+/// # Errors
+/// Every problem found, with the flag of its key.
+pub fn check_flags(check: impl FnOnce(&Spot<'_>)) -> Result<(), String> {
+    let problems = Problems::new(usize::MAX);
+    check(&problems.root());
+    let problems = problems.into_list();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines = problems.iter().map(|problem| {
+        let flag = match problem.key.replace('_', "-") {
+            key if key.is_empty() => "this".to_owned(),
+            key => format!("--{key}:"),
+        };
+        format!("{flag} {}; {}", problem.error, problem.what_to_do)
+    });
+    Err(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Reads the text of a regular file.

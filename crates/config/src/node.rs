@@ -12,15 +12,22 @@ use super::problem::{Place, PlaceStep, Problem, line_of};
 use super::{ConfigError, Format};
 
 /// A value, and where its key (or, in an array, the value) begins in the text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     pub(crate) offset: Option<usize>,
     /// The value.
     pub value: Value,
 }
 
+/// Equal are nodes with equal values, wherever they stand.
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
 /// A value of a text.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// JSON's null.
     Null,
@@ -41,6 +48,19 @@ pub enum Value {
 }
 
 impl Value {
+    /// Returns the value as the text of a flag: a text, an integer, or a list of these with commas.
+    pub(crate) fn flag_text(&self) -> Option<String> {
+        match self {
+            Self::String(text) => Some(text.clone()),
+            Self::Integer(number) => Some(number.to_string()),
+            Self::Array(items) => {
+                let items: Option<Vec<_>> = items.iter().map(|it| it.value.flag_text()).collect();
+                Some(items?.join(","))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the kind of the value, for messages.
     pub(crate) fn describe(&self) -> String {
         match self {

@@ -7,12 +7,11 @@ use serde::Serialize;
 
 use super::node::Node;
 use crate::limits::PROBLEMS_MAX;
-use crate::schema::Configuration;
 
 /// A key's place in a configuration, from the root: `subsystems[0].nqn`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    steps: Vec<PlaceStep>,
+    pub(crate) steps: Vec<PlaceStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,34 +37,6 @@ impl Place {
 
     pub(crate) fn steps(&self) -> &[PlaceStep] {
         &self.steps
-    }
-
-    /// The same place, with the names of tenants, subsystems and namespaces instead of their indices.
-    fn named(&self, configuration: &Configuration) -> Self {
-        let mut steps = self.steps.clone();
-        let subsystem = match self.steps[..] {
-            [_, PlaceStep::Index(index), ..] => configuration.subsystems.get(index),
-            _ => None,
-        };
-        for number in 1..steps.len() {
-            let (PlaceStep::Key(list), &PlaceStep::Index(index)) =
-                (&steps[number - 1], &steps[number])
-            else {
-                continue;
-            };
-            let name = match (number, list.as_str()) {
-                (1, "tenants") => configuration.tenants.get(index).map(|it| it.name.clone()),
-                (1, "subsystems") => subsystem.map(|it| it.nqn.clone()),
-                (3, "namespaces") => subsystem
-                    .and_then(|it| it.namespaces.get(index))
-                    .map(|it| it.nsid.to_string()),
-                _ => None,
-            };
-            if let Some(name) = name {
-                steps[number] = PlaceStep::Key(name);
-            }
-        }
-        Self { steps }
     }
 
     fn with(&self, step: PlaceStep) -> Self {
@@ -113,7 +84,7 @@ pub struct Problem {
     /// The remedy.
     pub what_to_do: String,
     #[serde(skip)]
-    place: Place,
+    pub(crate) place: Place,
 }
 
 impl Problem {
@@ -176,15 +147,6 @@ impl ConfigError {
             problems,
             left_out,
         }
-    }
-
-    /// The same, where keys name the items of lists by what tells them apart, for no person wrote the
-    /// lists of this configuration in this order.
-    pub(crate) fn named(mut problems: Vec<Problem>, configuration: &Configuration) -> Self {
-        for problem in &mut problems {
-            problem.key = problem.place.named(configuration).to_string();
-        }
-        Self::unlocated(problems)
     }
 
     /// Problems in `text`, which was read as `root`.

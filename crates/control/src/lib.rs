@@ -10,7 +10,6 @@
 //! a thread of this crate runs on, or waits on the path of, a dataplane core.
 
 pub mod api;
-pub mod attachments;
 pub mod calibration;
 pub mod client;
 pub mod control;

@@ -3,12 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Attachments of one process: each has at least one thread and one ring.
-pub const ATTACHMENTS_MAX: usize = 256;
-
-/// Bytes of an attachment's name: it becomes a label of a metric, and a part of a URL.
-pub const ATTACHMENT_NAME_BYTES_MAX: usize = 64;
-
 /// Bytes of a device that are zeroed at once, and then synced: requests for the page in which they
 /// begin wait for that.
 pub const ERASE_PIECE_BYTES: u64 = 64 * 1024 * 1024;

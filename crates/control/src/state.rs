@@ -16,7 +16,7 @@ use switch::knobs::{Knob, KnobError};
 
 use config::files;
 use config::limits::REPLACED_BYTES_MAX;
-use config::schema::{Configuration, REMOVED_LIMITS};
+use config::schema::Configuration;
 
 /// The version of the format that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -75,19 +75,14 @@ pub struct StateError {
     pub what_to_do: String,
 }
 
-/// Removes the limits and knobs that earlier versions kept and this one has not: a state file is not
-/// edited by hand.
+/// Removes the knobs of earlier versions that this one does not have: a state file is not edited by
+/// hand. The decoder ignores such limits.
 fn ignore_removed(state: &mut Value) {
     let is_knob = |key: &str| matches!(Knob::find(key), Err(KnobError::Removed { .. }));
-    for place in [
-        "/file/limits",
-        "/file/switch",
-        "/in_force/limits",
-        "/in_force/switch",
-    ] {
+    for place in ["/file/switch", "/in_force/switch"] {
         if let Some(entries) = state.pointer_mut(place).and_then(Value::as_object_mut) {
             entries.retain(|key, _| {
-                let removed = REMOVED_LIMITS.contains(&&**key) || is_knob(key);
+                let removed = is_knob(key);
                 if removed {
                     tracing::warn!("{key} of the state file was removed and is ignored");
                 }

@@ -62,6 +62,12 @@ pub(crate) struct Process {
 pub struct ClassRules(Arc<[ClassRule]>);
 
 impl ClassRules {
+    /// Returns the number of rules.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Creates the list.
     #[must_use]
     pub fn new(rules: Vec<ClassRule>) -> Self {

@@ -14,13 +14,15 @@ use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
 use reactor::{Driver, IoSlice, Wake};
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The operations that a rule applies to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FaultOperation {
     /// All.
     #[default]
@@ -42,6 +44,18 @@ pub enum FaultOperation {
 }
 
 impl FaultOperation {
+    /// All of them with their names in a configuration.
+    pub const NAMES: &'static [(&'static str, Self)] = &[
+        ("any", Self::Any),
+        ("read", Self::Read),
+        ("write", Self::Write),
+        ("flush", Self::Flush),
+        ("write_zeroes", Self::WriteZeroes),
+        ("deallocate", Self::Deallocate),
+        ("compare", Self::Compare),
+        ("verify", Self::Verify),
+    ];
+
     const fn matches(self, operation: Operation) -> bool {
         match self {
             Self::Any => true,

@@ -1,19 +1,22 @@
 //! `switchyard attach`.
 
-use super::{Cores, HostArgs, Poll, block_size, device, for_target};
+use super::device::LocalDevice;
+use super::{Cores, HostArgs, Poll, block_size, in_range, one_of};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use config::schema::group_number;
-use config::schema::{ApiAddress, BlockSize, DEFAULT_NQN, DeviceKind, SocketMode};
-use control::attachments::Entry;
+use config::schema::{ApiAddress, BlockSize, DEFAULT_NQN, SocketMode, group_number};
+use config::{ConfigError, Keys as _, Spot, Table, Value};
 use control::socket_access::SocketAccess;
-use frontend::attach::{FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted, block_size_of};
+use frontend::attach::file::{Entry, Kinds};
+use frontend::attach::{
+    File, FrontEndOptions, RemoteNamespaces, SourceDevice, Wanted, block_size_of, file,
+};
 use frontend::nbd::{Address, NbdOptions, TlsOptions};
 use frontend::ublk::UblkOptions;
 use frontend::vhost::VhostOptions;
 use frontend::{ClassChoice, ClassRules, fuse};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use switch::knobs::Preset;
 use switch::path::PathError;
@@ -68,9 +71,19 @@ pub enum AttachCommand {
 }
 
 impl AttachCommand {
-    /// Returns the attachment of these options. `rules` take precedence over its class. Its name is
-    /// that of `entry`, or its kind without an entry.
-    pub fn wanted(&self, rules: ClassRules, entry: Option<Entry>) -> Wanted {
+    /// Returns the attachment of the command line, with the name of its kind.
+    ///
+    /// # Errors
+    /// Flags that contradict each other.
+    pub fn wanted(&self) -> Result<Wanted, String> {
+        config::check_flags(|place| self.check(place))?;
+        Ok(self.with(None, ClassRules::default()))
+    }
+
+    /// Returns the attachment with these rules before its class; `entry` is its name and its value in a
+    /// file.
+    fn with(&self, entry: Option<(String, Value)>, rules: ClassRules) -> Wanted {
+        let class_rules = rules.len();
         let (source, read_only, front_end) = match self {
             Self::Nbd(args) => (&args.source, args.serving.read_only, args.options(rules)),
             Self::Fuse(args) => (&args.source, args.read_only, args.options(rules)),
@@ -82,7 +95,7 @@ impl AttachCommand {
             Self::Vhost(args) => args.access.get(),
             Self::Fuse(_) | Self::Ublk(_) => SocketAccess::default(),
         };
-        let name = entry.as_ref().map(|entry| entry.name.clone());
+        let (name, entry) = entry.unzip();
         Wanted {
             name: name.unwrap_or_else(|| front_end.kind().to_owned()),
             device: source.device(read_only),
@@ -90,8 +103,60 @@ impl AttachCommand {
             nice: source.nice,
             socket_access,
             front_end,
+            class_rules,
             entry,
         }
+    }
+}
+
+impl Kinds for AttachCommand {
+    const NAMES: &'static [&'static str] = &["nbd", "fuse", "vhost", "ublk"];
+
+    fn read(kind: &str, table: &Table<'_>) -> Option<Self> {
+        match kind {
+            "nbd" => AttachNbdArgs::read(table).map(Self::Nbd),
+            "fuse" => AttachFuseArgs::read(table).map(Self::Fuse),
+            "vhost" => AttachVhostArgs::read(table).map(Self::Vhost),
+            _ => AttachUblkArgs::read(table).map(Self::Ublk),
+        }
+    }
+
+    fn check(&self, place: &Spot<'_>) {
+        match self {
+            Self::Nbd(args) => args.check(place),
+            Self::Fuse(args) => args.source.check(place),
+            Self::Vhost(args) => args.source.check(place),
+            Self::Ublk(args) => args.source.check(place),
+        }
+    }
+
+    fn knows_process(&self) -> bool {
+        matches!(self, Self::Fuse(_))
+    }
+}
+
+/// Reads and checks the file at `path`. Only if it `waits` may another process write to a pipe there.
+///
+/// # Errors
+/// Every problem found, with file, line and key.
+pub fn load(path: &Path, waits: bool) -> Result<File, ConfigError> {
+    Ok(of_entries(file::load(path, waits)?))
+}
+
+/// Returns the attachments of a file.
+fn of_entries(file: file::Entries<AttachCommand>) -> File {
+    let wanted = file.attachments.into_iter().map(|entry| {
+        let Entry {
+            name,
+            kind,
+            class_rules,
+            value,
+        } = entry;
+        kind.with(Some((name, value)), ClassRules::new(class_rules))
+    });
+    File {
+        interface: file.interface,
+        wanted: wanted.collect(),
     }
 }
 
@@ -143,99 +208,116 @@ pub struct DetachArgs {
     pub api: AttachApiArgs,
 }
 
-/// A device to attach: a namespace of a target, or a local device.
-#[derive(Args, Clone, Debug)]
-#[command(group = ArgGroup::new("source").required(true))]
-#[command(mut_args = |arg| for_target(arg, &["ram", "file", "flash", "null"]))]
-pub struct SourceArgs {
-    /// Address of the NVMe/TCP target: HOST:PORT
-    #[arg(long, value_name = "ADDRESS", group = "source")]
-    pub target: Option<String>,
-    /// NQN of the subsystem
-    #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
-    pub nqn: String,
-    /// Namespace ID [default: 1; fuse: all namespaces of the subsystem]
-    #[arg(long, value_name = "NSID")]
-    pub nsid: Option<u32>,
-    /// RAM device of this size, such as 1G, lost when the process exits
-    #[arg(long, value_name = "SIZE", group = "source", value_parser = device::ram)]
-    pub ram: Option<DeviceKind>,
-    /// Local file or block device
-    #[arg(long, value_name = "PATH", group = "source", value_parser = device::file())]
-    pub file: Option<DeviceKind>,
-    /// RAM device with the latency of a flash device, such as A/8:1G
-    #[arg(long, value_name = "PROFILE:SIZE", group = "source", value_parser = device::flash)]
-    pub flash: Option<DeviceKind>,
-    /// Null device of this size: discards writes, reads zeroes
-    #[arg(long, value_name = "SIZE", group = "source", value_parser = device::null)]
-    pub null: Option<DeviceKind>,
-    /// Logical block size of a local device: 512 or 4096 [default: that of the block device,
-    /// otherwise 512]
-    #[arg(long, value_name = "BYTES", value_parser = block_size)]
-    pub block_size: Option<BlockSize>,
-    /// I/O path of the requests, such as stm or stm:table_entries=64,handover_us=1000
-    ///
-    ///   stm, htm, vfs_htm, 2q  merge concurrent requests into one command
-    ///   atm                    merges writes
-    ///   interrupt, poll        merge adjacent blocks
-    ///   sync                   no merging
-    ///
-    /// Parameters:
-    ///
-    ///   table_entries  most requests per command [1024]
-    ///   handover_us    time after which the queue of a preempted thread is taken over [1000]
-    #[arg(long, value_name = "PATH", verbatim_doc_comment, value_parser = awaited_path)]
-    pub path: Option<PathSpec>,
-    /// Time without a connection to the target after which requests fail; 0 for never
-    ///
-    /// Until then requests wait, and are sent when the connection is back. After it, requests fail
-    /// at once, while the process keeps reconnecting.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = super::seconds)]
-    pub io_timeout: Duration,
-    /// Preset that emulates another stack, for comparison: linux, nvme-tcp, poll, ... (see
-    /// `switchyard bench --help`)
-    ///
-    /// Start the target with the same preset. The front end still serves class L before T; use
-    /// --class T to give all requests one class.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["ram", "file", "flash", "null"])]
-    pub baseline: Option<Preset>,
-    /// Nice value of the threads, 0 to 19 (lowest CPU priority)
-    #[arg(long, value_name = "NUMBER", default_value = "0",
-          value_parser = clap::value_parser!(u8).range(0..=19))]
-    pub nice: u8,
-    #[command(flatten)]
-    pub host: HostArgs,
+config::decoded! {
+    /// A device to attach: a namespace of a target, or a local device.
+    #[derive(Args, Clone, Debug)]
+    #[command(group = ArgGroup::new("source").required(true))]
+    pub struct SourceArgs {
+        /// Address of the NVMe/TCP target: HOST:PORT
+        #[arg(long, value_name = "ADDRESS", group = "source")]
+        pub target: Option<String> = or(None),
+        /// NQN of the subsystem [default: nqn.2026-11.io.switchyard:default]
+        #[arg(long, value_name = "NQN")]
+        pub nqn: Option<String> = or(None),
+        /// Namespace ID [default: 1; fuse: all namespaces of the subsystem]
+        #[arg(long, value_name = "NSID")]
+        pub nsid: Option<u32> = text(str::parse),
+        #[command(flatten)]
+        pub local: LocalDevice = flat(),
+        /// Logical block size of a local device: 512 or 4096 [default: that of the block device,
+        /// otherwise 512]
+        #[arg(long, value_name = "BYTES", value_parser = block_size)]
+        pub block_size: Option<BlockSize> = text(block_size),
+        /// I/O path of the requests, such as stm or stm:table_entries=64,handover_us=1000
+        ///
+        ///   stm, htm, vfs_htm, 2q  merge concurrent requests into one command
+        ///   atm                    merges writes
+        ///   interrupt, poll        merge adjacent blocks
+        ///   sync                   no merging
+        ///
+        /// Parameters:
+        ///
+        ///   table_entries  most requests per command [1024]
+        ///   handover_us    time after which the queue of a preempted thread is taken over [1000]
+        #[arg(long, value_name = "PATH", verbatim_doc_comment, value_parser = awaited_path)]
+        pub path: Option<PathSpec> = text(awaited_path),
+        /// Time without a connection to the target after which requests fail [default: 0, never]
+        ///
+        /// Until then requests wait, and are sent when the connection is back. After it, requests fail
+        /// at once, while the process keeps reconnecting.
+        #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
+        pub io_timeout: Option<Duration> = text(super::seconds),
+        /// Preset that emulates another stack, for comparison: linux, nvme-tcp, poll, ... (see
+        /// `switchyard bench --help`)
+        ///
+        /// Start the target with the same preset. The front end still serves class L before T; use
+        /// --class T to give all requests one class.
+        #[arg(long, value_name = "NAME")]
+        pub baseline: Option<Preset> = text(str::parse),
+        /// Nice value of the threads, 0 to 19 (lowest CPU priority)
+        #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = in_range::<u8>(0..=19))]
+        pub nice: u8 = text_or(in_range::<u8>(0..=19), 0),
+        #[command(flatten)]
+        pub host: HostArgs = flat(),
+    }
 }
 
 impl SourceArgs {
-    /// Returns the device. A local one is opened read-only if `read_only` is true.
-    fn device(&self, read_only: bool) -> SourceDevice {
-        let local = [&self.ram, &self.null, &self.flash, &self.file];
-        if let Some(kind) = local.into_iter().flatten().next() {
-            let block_size = self.block_size.unwrap_or_else(|| block_size_of(kind));
-            return SourceDevice::Local(kind.clone().with(block_size, read_only));
+    /// Reports keys that contradict each other.
+    fn check(&self, place: &Spot<'_>) {
+        let Some(local) = &self.local.0 else {
+            if self.target.is_none() {
+                let names = LocalDevice::names().join(", ");
+                place.report("names no device", format!("write one of target, {names}"));
+            }
+            return;
+        };
+        let local = local.type_name();
+        for (key, is_there) in [
+            ("target", self.target.is_some()),
+            ("nqn", self.nqn.is_some()),
+            ("nsid", self.nsid.is_some()),
+            ("io_timeout", self.io_timeout.is_some()),
+            ("baseline", self.baseline.is_some()),
+            ("host_nqn", self.host.host_nqn.is_some()),
+            ("digests", self.host.digests),
+        ] {
+            if is_there {
+                let error = format!("is for a target, and cannot be used with {local}");
+                place.key(key).report(error, "keep one of them");
+            }
         }
-        let timeout = Some(self.io_timeout).filter(|timeout| !timeout.is_zero());
+    }
+
+    /// Returns the device, which refuses writes if it is a file of this machine and `read_only` is true.
+    fn device(&self, read_only: bool) -> SourceDevice {
+        if let Some(kind) = &self.local.0 {
+            let block_size = self.block_size.unwrap_or_else(|| block_size_of(kind));
+            return SourceDevice::Local(kind.clone().with(Some(block_size), read_only));
+        }
+        let timeout = self.io_timeout.filter(|timeout| !timeout.is_zero());
         let knobs = self.baseline.unwrap_or(Preset::Switchyard).knobs();
-        let address = self.target.clone();
+        let nqn = self.nqn.as_deref().unwrap_or(DEFAULT_NQN);
         SourceDevice::Remote(Box::new(RemoteNamespaces {
             host: self.host.builder().loss_timeout(timeout).knobs(knobs),
-            address: address.expect("the command line demands a device"),
-            nqn: self.nqn.clone(),
+            address: self.target.clone().unwrap_or_default(),
+            nqn: nqn.to_owned(),
             nsid: self.nsid,
         }))
     }
 }
 
+config::decoded! {
 /// Access to the Unix socket of a front end.
 #[derive(Args, Clone, Debug)]
 pub struct SocketAccessArgs {
     /// Mode of the Unix socket, in octal [default: 0600, or 0660 with --socket-group]
     #[arg(long, value_name = "MODE")]
-    pub socket_mode: Option<SocketMode>,
+    pub socket_mode: Option<SocketMode> = text(str::parse),
     /// Group of the Unix socket: name from /etc/group, or number
     #[arg(long, value_name = "GROUP", value_parser = group_number)]
-    pub socket_group: Option<u32>,
+    pub socket_group: Option<u32> = text(group_number),
+}
 }
 
 impl SocketAccessArgs {
@@ -247,18 +329,20 @@ impl SocketAccessArgs {
     }
 }
 
+config::decoded! {
 /// Options of front ends that may have several threads.
 #[derive(Args, Clone, Debug)]
 pub struct ServingArgs {
     /// Refuse writes
     #[arg(long)]
-    pub read_only: bool,
+    pub read_only: bool = or(false),
     /// CPUs to run on, one thread each, such as 0-3 or 0,2 [default: one thread, not pinned]
     #[arg(long, value_name = "LIST")]
-    pub cores: Option<Cores>,
+    pub cores: Option<Cores> = text(str::parse),
     /// Idle policy of the threads
     #[arg(long, value_enum, default_value = "auto")]
-    pub poll: Poll,
+    pub poll: Poll = text_or(one_of, Poll::Auto),
+}
 }
 
 impl ServingArgs {
@@ -269,6 +353,7 @@ impl ServingArgs {
     }
 }
 
+config::decoded! {
 /// Export the device over NBD
 ///
 /// Prints "ready" and the URI for clients, then serves until SIGTERM or SIGINT. Outstanding requests
@@ -288,49 +373,72 @@ Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 e
 pub struct AttachNbdArgs {
     /// Unix socket to listen on
     #[arg(long, value_name = "PATH", group = "address")]
-    pub socket: Option<PathBuf>,
+    pub socket: Option<PathBuf> = or(None),
     #[command(flatten)]
-    pub access: SocketAccessArgs,
+    pub access: SocketAccessArgs = flat(),
     /// Address to listen on; port 0 picks a free port
     ///
     /// Addresses other than loopback need --tls require and --tls-verify-peer.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        group = "address",
-        conflicts_with_all = ["socket_mode", "socket_group"]
-    )]
-    pub listen: Option<Address>,
+    #[arg(long, value_name = "HOST:PORT", group = "address")]
+    pub listen: Option<Address> = text(str::parse),
     /// Enable TLS with server-cert.pem and server-key.pem of this directory, and with ca-cert.pem and
     /// (optional) ca-crl.pem for --tls-verify-peer
     #[arg(long, value_name = "DIRECTORY")]
-    pub tls_certificates: Option<PathBuf>,
-    /// TLS policy for clients
-    #[arg(
-        long,
-        value_enum,
-        default_value = "require",
-        requires = "tls_certificates"
-    )]
-    pub tls: TlsPolicy,
+    pub tls_certificates: Option<PathBuf> = or(None),
+    /// TLS policy for clients [default: require, with certificates]
+    #[arg(long, value_enum)]
+    pub tls: Option<TlsPolicy> = text(one_of),
     /// Accept only clients with a certificate signed by the CA in ca-cert.pem
-    #[arg(long, requires = "tls_certificates")]
-    pub tls_verify_peer: bool,
+    #[arg(long)]
+    pub tls_verify_peer: bool = or(false),
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub source: SourceArgs = flat(),
     /// Class of the requests: L (latency) or T (throughput)
     #[arg(long, value_name = "CLASS", default_value = "T")]
-    pub class: Class,
+    pub class: Class = text_or(str::parse, Class::Throughput),
     #[command(flatten)]
-    pub serving: ServingArgs,
+    pub serving: ServingArgs = flat(),
+}
 }
 
 impl AttachNbdArgs {
+    /// Reports keys that contradict each other.
+    fn check(&self, place: &Spot<'_>) {
+        self.source.check(place);
+        match (&self.socket, &self.listen) {
+            (None, None) => place.report("has no address", "write one of socket, listen"),
+            (Some(_), Some(_)) => {
+                let listen = place.key("listen");
+                listen.report("cannot be used with socket", "keep one of them");
+            }
+            _ => {}
+        }
+        for (key, is_there) in [
+            ("socket_mode", self.access.socket_mode.is_some()),
+            ("socket_group", self.access.socket_group.is_some()),
+        ] {
+            if is_there && self.listen.is_some() {
+                place
+                    .key(key)
+                    .report("cannot be used with listen", "omit it");
+            }
+        }
+        for (key, is_there) in [
+            ("tls", self.tls.is_some()),
+            ("tls_verify_peer", self.tls_verify_peer),
+        ] {
+            if is_there && self.tls_certificates.is_none() {
+                let what_to_do = "write tls_certificates as well, the folder of the certificates";
+                place.key(key).report("has no certificates", what_to_do);
+            }
+        }
+    }
+
     fn options(&self, rules: ClassRules) -> FrontEndOptions {
         let listen = || self.listen.clone().expect("the command line demands one");
         let tls = |certificates: &PathBuf| TlsOptions {
             certificates: certificates.clone(),
-            require: self.tls == TlsPolicy::Require,
+            require: self.tls != Some(TlsPolicy::On),
             verify_peer: self.tls_verify_peer,
         };
         FrontEndOptions::Nbd(NbdOptions {
@@ -354,6 +462,7 @@ pub enum TlsPolicy {
     Require,
 }
 
+config::decoded! {
 /// Mount the device as a file through FUSE
 ///
 /// The file DIRECTORY/NSID has the size and content of the namespace; a local device is DIRECTORY/1.
@@ -370,28 +479,29 @@ Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 e
 pub struct AttachFuseArgs {
     /// Mount point: an empty directory
     #[arg(value_name = "DIRECTORY")]
-    pub mountpoint: PathBuf,
+    pub mountpoint: PathBuf = required("write an empty directory, like mountpoint = \"/mnt/disks\""),
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub source: SourceArgs = flat(),
     /// Class of the requests: L (latency), T (throughput), or auto: L for threads with a real-time
     /// I/O priority (ionice -c1), otherwise T
     #[arg(long, value_name = "CLASS", default_value = "auto")]
-    pub class: ClassChoice,
+    pub class: ClassChoice = text_or(str::parse, ClassChoice::ByIoPriority),
     /// Refuse writes
     #[arg(long)]
-    pub read_only: bool,
+    pub read_only: bool = or(false),
     /// Allow other users to access the files
     ///
     /// Unless run as root, this needs user_allow_other in /etc/fuse.conf.
     #[arg(long)]
-    pub allow_other: bool,
+    pub allow_other: bool = or(false),
     /// CPU of the serving thread, such as 0 [default: any]
-    #[arg(long = "cores", alias = "core", value_name = "NUMBER", value_parser = one_core)]
-    pub core: Option<u32>,
+    #[arg(long, alias = "core", value_name = "NUMBER", value_parser = one_core)]
+    pub cores: Option<u32> = one_core(),
     /// Idle policy of the serving thread; auto polls while exactly one request is outstanding and no
     /// other thread waits for the CPU
     #[arg(long, value_enum, default_value = "auto")]
-    pub poll: Poll,
+    pub poll: Poll = text_or(one_of, Poll::Auto),
+}
 }
 
 impl AttachFuseArgs {
@@ -400,7 +510,7 @@ impl AttachFuseArgs {
             mountpoint: self.mountpoint.clone(),
             class: self.class,
             rules,
-            core: self.core.map(CoreId),
+            core: self.cores.map(CoreId),
             poll: self.poll.into(),
             allow_other: self.allow_other,
             read_only: self.read_only,
@@ -409,6 +519,7 @@ impl AttachFuseArgs {
     }
 }
 
+config::decoded! {
 /// Export the device to a virtual machine over vhost-user
 ///
 /// Serves a vhost-user-blk disk to one virtual machine at a time, which must use shared memory.
@@ -427,24 +538,25 @@ Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 e
 pub struct AttachVhostArgs {
     /// Unix socket to listen on
     #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
+    pub socket: PathBuf = required("write a path, like socket = \"/run/vm1.sock\""),
     #[command(flatten)]
-    pub access: SocketAccessArgs,
+    pub access: SocketAccessArgs = flat(),
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub source: SourceArgs = flat(),
     /// Class of the requests: L (latency), T (throughput), or auto: L for guest processes with a
     /// real-time I/O priority (ionice -c1), otherwise T
     #[arg(long, value_name = "CLASS", default_value = "auto")]
-    pub class: ClassChoice,
+    pub class: ClassChoice = text_or(str::parse, ClassChoice::ByIoPriority),
     /// Largest number of request queues [default: 64]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub queues: Option<u16>,
+    #[arg(long, value_name = "NUMBER", value_parser = in_range::<u16>(1..=64))]
+    pub queues: Option<u16> = text(in_range::<u16>(1..=64)),
     /// Serial number of the disk in the guest, up to 20 bytes [default: 16 hexadecimal digits derived
     /// from the NGUID, EUI-64 or UUID of the namespace, or from the file]
     #[arg(long, value_name = "TEXT")]
-    pub serial: Option<String>,
+    pub serial: Option<String> = or(None),
     #[command(flatten)]
-    pub serving: ServingArgs,
+    pub serving: ServingArgs = flat(),
+}
 }
 
 impl AttachVhostArgs {
@@ -462,6 +574,7 @@ impl AttachVhostArgs {
     }
 }
 
+config::decoded! {
 /// Create a block device /dev/ublkbN through ublk
 ///
 /// Needs root and the kernel module ublk_drv (Linux 6.5 or later). Prints "ready" and the path, then
@@ -478,18 +591,19 @@ impl AttachVhostArgs {
 Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
 pub struct AttachUblkArgs {
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub source: SourceArgs = flat(),
     /// Number N of /dev/ublkbN; an existing one is recovered [default: first free]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..1 << 20))]
-    pub id: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = in_range::<u32>(0..=(1 << 20) - 1))]
+    pub id: Option<u32> = text(in_range::<u32>(0..=(1 << 20) - 1)),
     /// Class of the requests: L (latency) or T (throughput)
     #[arg(long, value_name = "CLASS", default_value = "T")]
-    pub class: Class,
+    pub class: Class = text_or(str::parse, Class::Throughput),
     /// Queues of the block device [default: one per CPU of --cores]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub queues: Option<u16>,
+    #[arg(long, value_name = "NUMBER", value_parser = in_range::<u16>(1..=64))]
+    pub queues: Option<u16> = text(in_range::<u16>(1..=64)),
     #[command(flatten)]
-    pub serving: ServingArgs,
+    pub serving: ServingArgs = flat(),
+}
 }
 
 impl AttachUblkArgs {
@@ -509,6 +623,25 @@ impl AttachUblkArgs {
 
 fn awaited_path(text: &str) -> Result<PathSpec, PathError> {
     text.parse::<PathSpec>()?.for_awaited()
+}
+
+/// Reads the processor of a front end with one thread, by its name of now or of earlier versions.
+trait OneCore {
+    fn one_core(&self, key: &'static str) -> Option<Option<u32>>;
+}
+
+impl OneCore for Table<'_> {
+    fn one_core(&self, key: &'static str) -> Option<Option<u32>> {
+        let [cores, core] = [key, "core"].map(|key| self.text(key, one_core));
+        match (cores?, core?) {
+            (Some(_), Some(_)) => {
+                let place = self.place("core");
+                place.report("is the earlier name of cores", "keep one of the two");
+                None
+            }
+            (cores, core) => Some(cores.or(core)),
+        }
+    }
 }
 
 /// Parses a list of one CPU.

@@ -261,7 +261,7 @@ impl FromStr for LoadedDevice {
         match text.strip_prefix("vhost:") {
             Some(path) if !path.is_empty() => Ok(Self::Vhost(path.into())),
             _ => text.parse().map(Self::Local).map_err(|error| match error {
-                DeviceTextError::Form => format!("{error}, or vhost:SOCKET"),
+                DeviceTextError::Form(_) => format!("{error}, or vhost:SOCKET"),
                 // Of a part of it.
                 _ => error.to_string(),
             }),

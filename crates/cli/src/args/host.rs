@@ -7,15 +7,17 @@ use host::{Host, HostBuilder, Namespace};
 use std::path::PathBuf;
 use std::time::Duration;
 
+config::decoded! {
 /// Identity and options of this host.
 #[derive(Args, Clone, Debug)]
 pub struct HostArgs {
     /// NQN of this host [default: a new one for each run]
     #[arg(long, value_name = "NQN")]
-    pub host_nqn: Option<String>,
+    pub host_nqn: Option<String> = or(None),
     /// Enable header and data digests (CRC-32C)
     #[arg(long)]
-    pub digests: bool,
+    pub digests: bool = or(false),
+}
 }
 
 /// Time that a command waits for a lost connection before it fails, so that interactive use ends

@@ -7,13 +7,17 @@ mod config;
 mod device;
 mod host;
 mod man;
+#[cfg(test)]
+mod reference;
 mod serve;
 mod switch;
 mod tenant;
 mod top;
 
 pub use ::load::{Cores, measured_seconds, seconds};
-pub use attach::{AttachArgs, AttachCommand, AttachmentsArgs, DetachArgs};
+#[cfg(test)]
+pub use attach::AttachCommand;
+pub use attach::{AttachArgs, AttachmentsArgs, DetachArgs, load as load_attachments};
 pub use bench::{LoadArgs, LoadedDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use cli::knobs::{Poll, SwitchArgs};
@@ -25,8 +29,9 @@ pub use switch::{ApiArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 pub use top::TopArgs;
 
-use clap::{Arg, Parser, Subcommand};
+use clap::{Arg, Parser, Subcommand, ValueEnum};
 use cli::common::{Common, share_examples};
+use std::ops::RangeInclusive;
 
 /// Block storage over plain TCP, in user space, on a stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -89,6 +94,26 @@ fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
 pub fn block_size(text: &str) -> Result<::config::schema::BlockSize, String> {
     let bytes: u64 = text.parse().map_err(|_| "use 512 or 4096".to_owned())?;
     ::config::schema::BlockSize::try_from(bytes).map_err(|error| error.to_string())
+}
+
+/// Returns the reader of a number in a range.
+fn in_range<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Reads one of the words of a flag.
+fn one_of<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let words = T::value_variants().iter().filter_map(T::to_possible_value);
+        let words: Vec<_> = words.map(|word| word.get_name().to_owned()).collect();
+        format!("write one of {}", words.join(", "))
+    })
 }
 
 #[cfg(test)]

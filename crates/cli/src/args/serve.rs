@@ -1,7 +1,8 @@
 //! `switchyard serve`.
 
-use super::{Cores, SwitchArgs, block_size, device};
-use clap::{ArgMatches, Args, ValueEnum};
+use super::device::LocalDevices;
+use super::{Cores, SwitchArgs, block_size};
+use clap::{Args, ValueEnum};
 use config::schema::group_number;
 use config::schema::{ApiAddress, BlockSize, Device, DeviceKind, SocketMode};
 use control::process::confine::Confinement;
@@ -32,31 +33,18 @@ could not be written back; 2 error")]
 pub struct ServeArgs {
     /// Configuration file (TOML); required to listen on other addresses than loopback
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "listen", "ram", "file", "null", "flash", "block_size", "cores", "poll", "baseline",
+        "listen", "devices", "block_size", "cores", "poll", "baseline",
         "knobs", "api", "api_socket_mode", "api_socket_group",
     ])]
     pub config: Option<PathBuf>,
     /// Address to listen on (repeatable); port 0 picks a free port [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: Vec<SocketAddr>,
-    /// Share a RAM device of this size, such as 1G (repeatable)
-    #[arg(long, value_name = "SIZE", value_parser = device::ram)]
-    pub ram: Vec<DeviceKind>,
-    /// Share a file or block device (repeatable)
-    #[arg(long, value_name = "PATH", value_parser = device::file())]
-    pub file: Vec<DeviceKind>,
-    /// Share a null device of this size: discards writes, reads zeroes (repeatable)
-    #[arg(long, value_name = "SIZE", value_parser = device::null)]
-    pub null: Vec<DeviceKind>,
-    /// Share RAM with the latency of a flash device, such as A/8:1G (repeatable)
-    ///
-    /// Profiles A, B and C are SSDs in which writes delay reads; A/8 is A with an eighth of the
-    /// dies. dram-ssd takes 7 µs per command.
-    #[arg(long, value_name = "PROFILE:SIZE", value_parser = device::flash)]
-    pub flash: Vec<DeviceKind>,
-    /// Logical block size of the shared devices: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
-    pub block_size: BlockSize,
+    #[command(flatten)]
+    pub local: LocalDevices,
+    /// Logical block size of the shared devices: 512 or 4096 [default: 512 for files, otherwise 4096]
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
+    pub block_size: Option<BlockSize>,
     /// CPUs to run on, one thread each, such as 0-3 or 0,2 [default: all CPUs of the process]
     #[arg(long, value_name = "LIST")]
     pub cores: Option<Cores>,
@@ -93,9 +81,6 @@ pub struct ServeArgs {
     /// it.
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
-    /// The devices in the order of the command line; see [`ServeArgs::order`].
-    #[arg(skip)]
-    pub devices: Vec<Device>,
 }
 
 /// An optional restriction of the process.
@@ -117,28 +102,14 @@ impl From<Confine> for Confinement {
 }
 
 impl ServeArgs {
-    /// Puts the devices in the order in which the command line names them, which is the order of
-    /// their namespaces.
-    pub fn order(&mut self, matches: &ArgMatches) {
-        let named = [
-            ("ram", &self.ram),
-            ("null", &self.null),
-            ("flash", &self.flash),
-            ("file", &self.file),
-        ];
-        let mut all: Vec<(usize, DeviceKind)> = Vec::new();
-        for (name, kinds) in named {
-            let places = matches.indices_of(name).into_iter().flatten();
-            all.extend(places.zip(kinds.iter().cloned()));
-        }
-        all.sort_by_key(|(place, _)| *place);
-        let kinds = all.into_iter().map(|(_, kind)| kind);
-        let mut kinds: Vec<DeviceKind> = kinds.collect();
+    /// Returns the devices in the order of the command line, which is the order of their namespaces.
+    pub fn devices(&self) -> Vec<Device> {
+        let mut kinds = self.local.0.clone();
         if kinds.is_empty() {
-            kinds.push(device::ram("1G").expect("a size"));
+            kinds.push("ram:1G".parse().expect("a device"));
         }
         let device = |kind: DeviceKind| Device::new(kind.with(self.block_size, false));
-        self.devices = kinds.into_iter().map(device).collect();
+        kinds.into_iter().map(device).collect()
     }
 }
 

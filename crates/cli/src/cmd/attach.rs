@@ -1,12 +1,10 @@
 //! `switchyard attach`: front ends for unmodified applications.
 
-use super::attach_file;
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, load_attachments};
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes, print};
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use config::schema::ApiAddress;
-use frontend::ClassRules;
 use frontend::attach::{Origin, Ready, Reporter};
 use serde_json::json;
 use std::sync::Arc;
@@ -18,12 +16,12 @@ use std::sync::Arc;
 pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     let origin = match (&args.kind, &args.config) {
         (Some(command), None) => {
-            let wanted = command.wanted(ClassRules::default(), None);
+            let wanted = command.wanted().map_err(Error::msg)?;
             Origin::One(Box::new(wanted))
         }
         (None, Some(path)) => Origin::File {
             path: path.clone(),
-            read: attach_file::load,
+            read: load_attachments,
             only: args.only.clone(),
         },
         (Some(_), Some(_)) => bail!("--config FILE defines the attachments; omit the kind"),

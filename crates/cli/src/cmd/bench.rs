@@ -71,7 +71,7 @@ fn measure(
             let writes = args.prefill || apps.iter().any(|app| app.read_percent < 100);
             let kind = device
                 .clone()
-                .with(args.block_size.unwrap_or(BlockSize::B4096), !writes);
+                .with(Some(args.block_size.unwrap_or(BlockSize::B4096)), !writes);
             Storage::Local(devices::open(&Device::new(kind)).context("--device")?)
         }
         (address, None) => Storage::Remote {

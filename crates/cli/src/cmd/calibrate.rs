@@ -113,7 +113,7 @@ fn subject(
         };
         return Ok((subject, Some(namespace)));
     };
-    let subject = match device.clone().with(args.block_size, !writes) {
+    let subject = match device.clone().with(Some(args.block_size), !writes) {
         DeviceKind::Flash { profile, size, .. } if args.virtual_time => Subject::Virtual {
             profile: profile.0,
             bytes: size.bytes,

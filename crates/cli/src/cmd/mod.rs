@@ -1,7 +1,6 @@
 //! The commands, one file each.
 
 pub mod attach;
-mod attach_file;
 pub mod attachments;
 pub mod bench;
 pub mod calibrate;

@@ -92,7 +92,7 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     if let Some(path) = &args.config {
         return Ok(config::load_waiting(path)?);
     }
-    let mut configuration = Configuration::default_with(args.devices.clone());
+    let mut configuration = Configuration::default_with(args.devices());
     if !args.listen.is_empty() {
         configuration.listen.clone_from(&args.listen);
     }

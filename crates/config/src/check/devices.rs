@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::limits;
-use crate::schema::{
-    Device, DeviceKind, Fault, FaultError, FaultOperation, FaultRule, IoPath, Size,
-};
+use crate::schema::{Device, DeviceKind, Fault, FaultError, FaultRule, IoPath, Schema as _, Size};
 use crate::spot::Spot;
-use block::limits::{
-    CACHE_BYTES_MAX, CACHE_BYTES_MIN, CACHE_DIRTY_EXPIRE_MAX, CACHE_DIRTY_EXPIRE_MIN,
-};
+use block::layer::fault::FaultOperation;
+use block::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 
 pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Spot<'_>) {
     place.at_most(devices.len(), limits::DEVICES_MAX, "devices");
@@ -39,6 +36,7 @@ pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Spot<'_>) {
                 "use one device, with shared = true if it needs more than one namespace",
             );
         }
+        device.check_ranges(&place);
         layers(device, &place);
         io_path(device, &place);
         cache(device, &place);
@@ -97,15 +95,7 @@ pub(super) fn block_multiple(size: Size, block_bytes: u64, place: &Spot<'_>) {
 
 fn layers(device: &Device, place: &Spot<'_>) {
     if let Some(delay) = &device.delay {
-        let place = place.key("delay");
-        let range = 0..=limits::DELAY_US_MAX;
-        place.key("read_us").range(delay.read_us, &range);
-        place.key("write_us").range(delay.write_us, &range);
-        place.key("flush_us").range(delay.flush_us, &range);
-        let range = 0..=limits::DELAY_PER_KIB_NS_MAX;
-        let (read, write) = (delay.read_per_kib_ns, delay.write_per_kib_ns);
-        place.key("read_per_kib_ns").range(read, &range);
-        place.key("write_per_kib_ns").range(write, &range);
+        delay.check_ranges(&place.key("delay"));
     }
     if let Some(fault) = &device.fault {
         faults(fault, &place.key("fault").key("rules"));
@@ -123,11 +113,8 @@ fn io_path(device: &Device, place: &Spot<'_>) {
 }
 
 fn cache(device: &Device, place: &Spot<'_>) {
-    let expire_ms = |age: base::Nanos| age.0 / 1_000_000;
-    if let Some(age) = device.cache_dirty_expire_ms {
+    if device.cache_dirty_expire_ms.is_some() {
         let place = place.key("cache_dirty_expire_ms");
-        let range = expire_ms(CACHE_DIRTY_EXPIRE_MIN)..=expire_ms(CACHE_DIRTY_EXPIRE_MAX);
-        place.range(age, &range);
         if device.cache.is_none() {
             place.report(
                 "is the age of a cache's pages, and the device has no cache",
@@ -209,10 +196,7 @@ fn effect(rule: &FaultRule, place: &Spot<'_>) {
             "keep one of them; a second rule can have the other",
         ),
     }
-    if let Some(delay_us) = rule.delay_us {
-        let range = 1..=limits::DELAY_US_MAX;
-        place.key("delay_us").range(delay_us, &range);
-    }
+    rule.check_ranges(place);
     let changes = [
         FaultOperation::Any,
         FaultOperation::Write,

@@ -7,7 +7,7 @@ mod tenants;
 use super::decode::report_knob;
 use super::spot::Spot;
 use crate::limits;
-use crate::schema::{ApiAddress, ApiLimits, Configuration, Limits};
+use crate::schema::{ApiAddress, Configuration, Limits, Schema as _};
 use target::limits::LegalValues;
 
 /// Reports every problem of `configuration`, by key.
@@ -17,20 +17,14 @@ pub(crate) fn check(configuration: &Configuration, root: &Spot<'_>) {
         report_knob(&error, &root.key("switch"));
     }
     promises(&configuration.limits, &root.key("limits"));
-    check_api_limits(configuration.api_limits, root);
+    configuration
+        .api_limits
+        .check_ranges(&root.key("api_limits"));
     devices::check(&configuration.devices, &root.key("devices"));
     subsystems::check(configuration, &root.key("subsystems"));
     tenants::check(configuration, root);
     let place = root.key("discovery").key("referrals");
     subsystems::check_referrals(&configuration.discovery.referrals, &place);
-}
-
-/// Reports every problem of the limits of a file's interface.
-pub fn check_api_limits(mut limits: ApiLimits, root: &Spot<'_>) {
-    let place = root.key("api_limits");
-    for (key, value, range) in limits.each() {
-        place.key(key).range(*value, &range);
-    }
 }
 
 fn target(configuration: &Configuration, root: &Spot<'_>) {

@@ -6,7 +6,8 @@ use super::devices::block_multiple;
 use crate::limits;
 use crate::problem::Place;
 use crate::schema::{
-    Configuration, DISCOVERY_NQN, Device, NQN_EXPECTED, Namespace, Referral, Subsystem, check_nqn,
+    Configuration, DISCOVERY_NQN, Device, NQN_EXPECTED, Namespace, Referral, Schema as _,
+    Subsystem, check_nqn,
 };
 use crate::spot::Spot;
 use crate::suggest::nearest;
@@ -87,8 +88,7 @@ fn namespaces<'a>(
     for (index, namespace) in subsystem.namespaces.iter().enumerate() {
         let place = place.index(index);
         let nsid = namespace.nsid;
-        let range = 1..=u64::from(limits::NAMESPACES_MAX);
-        place.key("nsid").range(nsid.into(), &range);
+        namespace.check_ranges(&place);
         if let Some(first) = nsids.insert(nsid, index) {
             let free =
                 (1..=limits::NAMESPACES_MAX).find(|free| subsystem.namespace(*free).is_none());

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use super::subsystems::name;
 use crate::limits;
-use crate::schema::{
-    BestEffort, Configuration, DEFAULT_TENANT, LatencyCritical, Permission, Tenant,
-};
+use crate::schema::{Configuration, DEFAULT_TENANT, Permission, Schema as _, Tenant};
 use crate::spot::Spot;
 use crate::suggest::nearest;
 use qos::limits as tenancy;
@@ -28,13 +26,12 @@ pub(super) fn check(configuration: &Configuration, root: &Spot<'_>) {
             );
         }
         identity(tenant, configuration, &place);
-        if let Some(promise) = &tenant.latency_critical {
-            slo(promise, &place.key("latency_critical"));
+        tenant.check_ranges(&place);
+        if let Some(slo) = &tenant.latency_critical {
+            slo.check_ranges(&place.key("latency_critical"));
         }
-        if let Some(BestEffort { weight }) = tenant.best_effort {
-            let range = 1..=u64::from(tenancy::WEIGHT_MAX);
-            let place = place.key("best_effort").key("weight");
-            place.range(weight.into(), &range);
+        if let Some(share) = &tenant.best_effort {
+            share.check_ranges(&place.key("best_effort"));
         }
         permissions(tenant, configuration, &place.key("permissions"));
     }
@@ -87,10 +84,6 @@ fn identity(tenant: &Tenant, configuration: &Configuration, place: &Spot<'_>) {
     for nqn in &tenant.subsystems {
         subsystem(nqn, configuration, &place.key("subsystems"));
     }
-    for &nsid in &tenant.namespaces {
-        let range = 1..=u64::from(limits::NAMESPACES_MAX);
-        place.key("namespaces").range(nsid.into(), &range);
-    }
 }
 
 /// A slip in a subsystem's name would leave its hosts with what the default tenant may do.
@@ -107,26 +100,6 @@ fn subsystem(nqn: &str, configuration: &Configuration, place: &Spot<'_>) {
     place.report(format!("there is no subsystem {shown:?}"), what_to_do);
 }
 
-fn slo(promise: &LatencyCritical, place: &Spot<'_>) {
-    let us = |nanos: base::Nanos| nanos.0 / 1000;
-    for (key, value, range) in [
-        (
-            "latency_us",
-            promise.latency_us,
-            us(tenancy::SLO_LATENCY_MIN)..=us(tenancy::SLO_LATENCY_MAX),
-        ),
-        ("iops", promise.iops, 1..=tenancy::RATE_MAX),
-        ("read_percent", promise.read_percent, 0..=100),
-        (
-            "request_size",
-            promise.request_size.bytes,
-            1..=tenancy::SLO_REQUEST_BYTES_MAX.into(),
-        ),
-    ] {
-        place.key(key).range(value, &range);
-    }
-}
-
 fn permissions(tenant: &Tenant, configuration: &Configuration, place: &Spot<'_>) {
     let permissions = tenant.permissions.as_deref().unwrap_or_default();
     place.at_most(permissions.len(), tenancy::GRANTS_MAX, "permissions");
@@ -140,10 +113,7 @@ fn permissions(tenant: &Tenant, configuration: &Configuration, place: &Spot<'_>)
         if let Some(nqn) = &permission.subsystem {
             subsystem(nqn, configuration, &place.key("subsystem"));
         }
-        if let Some(nsid) = permission.namespace {
-            let range = 1..=u64::from(limits::NAMESPACES_MAX);
-            place.key("namespace").range(nsid.into(), &range);
-        }
+        permission.check_ranges(&place);
         match blocks {
             Some(0) => place.key("blocks").report(
                 "0 blocks are nothing to permit",

@@ -1,13 +1,17 @@
 //! The knobs of the switch.
 
-use switch::Knobs;
 use switch::knobs::{Knob, KnobError, KnobRange, Polling, Preset};
+use switch::{Class, Knobs};
 
-use super::{FromNode, parsed};
 use crate::node::Value;
 use crate::schema::{BASELINE, PollPolicy, Switch, SwitchChange};
 use crate::spot::{FoundNode, Spot};
 use crate::suggest::nearest;
+use crate::table::{FromNode, from_found, parsed};
+
+from_found! {
+    Class: "L, T", |found| parsed(found, "\"L\" or \"T\"");
+}
 
 impl FromNode for SwitchChange {
     fn from_node(found: &FoundNode<'_>) -> Option<Self> {
@@ -32,6 +36,12 @@ impl FromNode for SwitchChange {
             }
         }
         sound.then_some(change)
+    }
+}
+
+impl FromNode for Switch {
+    fn from_node(found: &FoundNode<'_>) -> Option<Self> {
+        knobs(&SwitchChange::from_node(found)?, None, &found.place)
     }
 }
 

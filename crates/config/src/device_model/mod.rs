@@ -6,7 +6,6 @@
 //! under a mixed load; a curve's points name the latency of reads at a rate of tokens. Must never:
 //! lead to a model that was not in the file.
 
-use crate::from_table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,26 +38,37 @@ pub struct DeviceModel {
     pub curve: Curve,
 }
 
-/// The origin of a model's numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Provenance {
-    /// The device, as the command line named it.
-    pub device: String,
-    /// Time of the measurement: UTC, as of RFC 3339.
-    pub measured_at: Option<String>,
-    /// The version of the program that measured.
-    pub switchyard: Option<String>,
-    /// The kernel that it ran on.
-    pub kernel: Option<String>,
-    /// The command that measured it.
-    pub command: Option<String>,
-    /// The price of a write was measured; otherwise it was given.
-    pub write_price_measured: bool,
-    /// Spread of token rates at the same latency, over the loads that were measured: half of the
-    /// range, in thousandths of the middle.
-    pub spread_permille: Option<u32>,
-    /// The part of the curve that was measured while the device served, if any.
-    pub live: Option<Live>,
+crate::decoded! {
+    /// The origin of a model's numbers.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Provenance {
+        /// The device, as the command line named it.
+        pub device: String = required("say which device, like device = \"flash:A:1G\""),
+        /// Time of the measurement: UTC, as of RFC 3339.
+        pub measured_at: Option<String> = or(None),
+        /// The version of the program that measured.
+        pub switchyard: Option<String> = or(None),
+        /// The kernel that it ran on.
+        pub kernel: Option<String> = or(None),
+        /// The command that measured it.
+        pub command: Option<String> = or(None),
+        /// The price of a write was measured; otherwise it was given.
+        pub write_price_measured: bool = or(false),
+        /// Spread of token rates at the same latency, over the loads that were measured: half of the
+        /// range, in thousandths of the middle.
+        pub spread_permille: Option<u32> = or(None),
+        /// The part of the curve that was measured while the device served, if any.
+        pub live: Option<Live> = or(None),
+    }
+
+    struct FilePrices {
+        mixed: MixedPrices = required("write [prices.mixed]"),
+        read_only: ReadOnlyPrices = required("write [prices.read_only]"),
+    }
+
+    struct ReadOnlyPrices {
+        read_millitokens: u32 = required("write thousandths of a token, like read_millitokens = 500"),
+    }
 }
 
 /// A measurement while the device served.
@@ -328,26 +338,6 @@ impl FromNode for Draft {
     }
 }
 
-from_table! {
-    Provenance {
-        device: required("say which device, like device = \"flash:A:1G\""),
-        measured_at: optional(),
-        switchyard: optional(),
-        kernel: optional(),
-        command: optional(),
-        write_price_measured: or_default(),
-        spread_permille: optional(),
-        live: optional(),
-    }
-    FilePrices {
-        mixed: required("write [prices.mixed]"),
-        read_only: required("write [prices.read_only]"),
-    }
-    ReadOnlyPrices {
-        read_millitokens: required("write thousandths of a token, like read_millitokens = 500"),
-    }
-}
-
 impl FromNode for Live {
     fn from_node(found: &FoundNode<'_>) -> Option<Self> {
         let table = Table::open(found)?;
@@ -363,11 +353,6 @@ impl FromNode for Live {
     }
 }
 
-struct FilePrices {
-    mixed: MixedPrices,
-    read_only: ReadOnlyPrices,
-}
-
 struct MixedPrices(BTreeMap<PricedOperation, u32>);
 
 impl FromNode for MixedPrices {
@@ -381,7 +366,7 @@ impl FromNode for MixedPrices {
                     let hint = "write thousandths of a token, like write_millitokens = 10000";
                     table.required(key, hint).map(Some)
                 }
-                _ => table.optional(key),
+                _ => table.or(key, None),
             };
             Some((operation, price?))
         });
@@ -394,10 +379,6 @@ impl FromNode for MixedPrices {
         }
         Some(Self(read))
     }
-}
-
-struct ReadOnlyPrices {
-    read_millitokens: u32,
 }
 
 const RATE_KEY: &str = "tokens_per_second";

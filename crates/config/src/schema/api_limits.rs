@@ -1,48 +1,36 @@
 //! The values of `[api_limits]`.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-
+use super::declare::of_empty;
 use crate::limits::{
     API_CONNECTIONS, API_CONNECTIONS_DEFAULT, API_TIME_MS, BODY_MS_DEFAULT, IDLE_MS_DEFAULT,
     REQUEST_MS_DEFAULT,
 };
+use std::time::Duration;
 
-base::with_defaults! {
+crate::schema! {
     /// Limits of the clients of the HTTP interface. Unchecked: a value may lie outside of its range.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ApiLimits {
-        /// Connections at one time, in [`API_CONNECTIONS`]. For one more the oldest one without a request
-        /// is closed; where all have had one, it waits.
-        pub connections: u64 = API_CONNECTIONS_DEFAULT,
-        /// Time from the start of a connection to the end of its first request's head, in milliseconds.
-        pub request_timeout_ms: u64 = REQUEST_MS_DEFAULT,
+        /// Connections at the same time. Beyond them the oldest one without a request is closed; if
+        /// all have had one, the new one waits.
+        pub connections: u64 = number(API_CONNECTIONS_DEFAULT, &API_CONNECTIONS) in API_CONNECTIONS,
+        /// Time from the start of a connection to its first request, in milliseconds.
+        pub request_timeout_ms: u64 = number(REQUEST_MS_DEFAULT, &API_TIME_MS) in API_TIME_MS,
         /// Time for the body of a request, in milliseconds.
-        pub body_timeout_ms: u64 = BODY_MS_DEFAULT,
-        /// Time after which a connection is closed on which nothing moves, and no answer is due, in
+        pub body_timeout_ms: u64 = number(BODY_MS_DEFAULT, &API_TIME_MS) in API_TIME_MS,
+        /// Closes a connection without traffic and without an outstanding answer after this time, in
         /// milliseconds.
-        pub idle_timeout_ms: u64 = IDLE_MS_DEFAULT,
+        pub idle_timeout_ms: u64 = number(IDLE_MS_DEFAULT, &API_TIME_MS) in API_TIME_MS,
+    }
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        of_empty()
     }
 }
 
 impl ApiLimits {
-    /// Returns each limit by its key, with its legal values.
-    pub fn each(&mut self) -> [(&'static str, &mut u64, RangeInclusive<u64>); 4] {
-        [
-            ("connections", &mut self.connections, API_CONNECTIONS),
-            (
-                "request_timeout_ms",
-                &mut self.request_timeout_ms,
-                API_TIME_MS,
-            ),
-            ("body_timeout_ms", &mut self.body_timeout_ms, API_TIME_MS),
-            ("idle_timeout_ms", &mut self.idle_timeout_ms, API_TIME_MS),
-        ]
-    }
-
     /// Returns the most connections.
     #[must_use]
     pub fn connections(&self) -> usize {

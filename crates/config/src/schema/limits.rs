@@ -1,8 +1,5 @@
 //! The values of `[limits]`, by key.
 
-use std::collections::BTreeMap;
-
-use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use target::limits::{LIMITS, LIMITS_COUNT, Limit};
@@ -76,13 +73,6 @@ impl Serialize for Limits {
 
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut limits = Self::default();
-        for (key, value) in BTreeMap::<String, u64>::deserialize(deserializer)? {
-            let place = place(&key);
-            let place =
-                place.ok_or_else(|| D::Error::custom(format!("no limit is called {key}")))?;
-            limits.0[place] = value;
-        }
-        Ok(limits)
+        super::read_value(deserializer)
     }
 }

@@ -8,6 +8,7 @@ mod allow;
 mod api_address;
 mod api_limits;
 mod as_text;
+mod declare;
 mod device;
 mod identifier;
 mod keyword;
@@ -22,15 +23,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use crate::limits::NAMESPACES_MAX;
 
 pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
 pub use api_limits::ApiLimits;
 pub(crate) use as_text::{as_text, text_of};
+pub use declare::{Ranged, Row, Schema, range_text, read_value, toml_text, write_table};
 pub use device::{
-    BlockSize, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultEffect, FaultError,
-    FaultOperation, FaultRule, FlashProfile, IoPath,
+    BlockSize, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultError, FaultRule,
+    FlashProfile, IoPath, KindRow,
 };
 pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
@@ -62,52 +64,130 @@ pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
 /// The model number of a subsystem that was given none.
 pub const DEFAULT_MODEL: &str = "Switchyard";
 
-base::with_defaults! {
-    /// Everything that can be said about a target.
-    ///
-    /// By default: a target at 127.0.0.1:4420 that shares nothing yet.
-    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+crate::schema! {
+    /// The configuration of a target. By default it listens at 127.0.0.1:4420 and shares nothing.
+    #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Configuration {
-        /// Addresses for hosts; loopback by default. Fixed while running.
-        pub listen: Vec<SocketAddr> = vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
-        /// The address of the HTTP interface; `None` switches it off. Fixed while running.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub api: Option<ApiAddress> = None,
-        /// Permission bits of the interface's Unix socket; `None` for 0600, and with a group for 0660.
-        /// Fixed while running.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub api_socket_mode: Option<SocketMode> = None,
-        /// Number of the group of the interface's Unix socket; `None` for that of the process. Fixed
-        /// while running.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub api_socket_group: Option<u32> = None,
-        /// Folders below which devices that are added over the interface may have their files; without
-        /// any, none may. Fixed while running.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub device_folders: Vec<PathBuf> = Vec::new(),
-        /// The cores that the dataplane runs on; `None` leaves the choice to the target. Fixed while
+        /// Addresses that hosts connect to. Fixed while running.
+        pub listen: Vec<SocketAddr> = or(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)]),
+        /// Address of the HTTP interface and `/metrics`: a Unix socket, or a loopback port with the
+        /// token of SWITCHYARD_API_TOKEN or SWITCHYARD_API_TOKEN_FILE. Fixed while running.
+        pub api: Option<ApiAddress> = optional("no interface"),
+        /// Permission bits of the interface's Unix socket. Fixed while running.
+        pub api_socket_mode: Option<SocketMode> = optional("0600; with a group 0660"),
+        /// Group of the interface's Unix socket: a name of /etc/group, or a number. Fixed while
         /// running.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub cores: Option<Vec<u32>> = None,
-        /// Hosts that are no tenant are served as the tenant "default"; otherwise they may not connect.
-        pub default_tenant: bool = true,
-        /// The knobs of the switch.
-        pub switch: Switch = Switch::default(),
+        pub api_socket_group: Option<u32> = group("group of the process"),
+        /// Folders for files and models of devices that are added over the interface; no symbolic
+        /// link leads out of them. Fixed while running.
+        pub device_folders: Vec<PathBuf> = list("none may be added"),
+        /// Cores of the dataplane, one thread on each; the first accepts connections. Fixed while
+        /// running.
+        pub cores: Option<Vec<u32>> = optional("all that the process may use, as needed"),
+        /// Serves hosts without a tenant as the tenant "default"; if false, they may not connect.
+        pub default_tenant: bool = or(true),
+        /// Parameters of the switch: `baseline`, and those that differ from it.
+        pub switch: Switch = knobs("baseline \"switchyard\""),
         /// Limits of the target. Fixed while running.
-        pub limits: Limits = Limits::default(),
-        /// Limits of the HTTP interface's clients. Fixed while running.
-        pub api_limits: ApiLimits = ApiLimits::default(),
-        /// Which digests hosts may ask for. Fixed while running.
-        pub digests: Digests = Digests::default(),
-        /// Entries of the discovery controller beyond the subsystems.
-        pub discovery: Discovery = Discovery::default(),
-        /// The devices, by name.
-        pub devices: BTreeMap<String, Device> = BTreeMap::new(),
-        /// The subsystems, in order of their names.
-        pub subsystems: Vec<Subsystem> = Vec::new(),
-        /// The tenants, in order of their names.
-        pub tenants: Vec<Tenant> = Vec::new(),
+        pub limits: Limits = or_default(),
+        /// Limits of the clients of the HTTP interface. Fixed while running.
+        pub api_limits: ApiLimits = or_default(),
+        /// Digests that hosts may request. Fixed while running.
+        pub digests: Digests = or_default(),
+        /// Entries of the discovery controller in addition to the subsystems.
+        pub discovery: Discovery = or_default(),
+        /// The devices, by name: 1 to 64 letters, digits, - _ or . A device in use cannot be changed
+        /// while running.
+        pub devices: BTreeMap<String, Device> = or_default(),
+        /// The subsystems.
+        pub subsystems: Vec<Subsystem> = or_default(),
+        /// The tenants.
+        pub tenants: Vec<Tenant> = or_default(),
+    }
+
+    /// Digests that hosts may request `[NVMe-TCP 1.0 §3.3.1]`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Digests {
+        /// Header digest.
+        pub header: bool = or(true),
+        /// Data digest.
+        pub data: bool = or(true),
+    }
+
+    /// Entries of the discovery controller in addition to the subsystems.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Discovery {
+        /// Other discovery controllers.
+        pub referrals: Vec<Referral> = or_default(),
+    }
+
+    /// Another discovery controller `[NVMe Base 2.0 §5.16.1.23]`.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Referral {
+        /// Its address.
+        pub address: IpAddr = required("write its IP address, like address = \"192.0.2.1\""),
+        /// Its port.
+        pub port: u16 = or(DISCOVERY_PORT),
+        /// Its name: the well-known one, or a unique discovery name.
+        pub nqn: String = or(DISCOVERY_NQN.to_owned()),
+    }
+
+    /// A subsystem: namespaces under one name, and the hosts that may connect.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Subsystem {
+        /// NVMe Qualified Name.
+        pub nqn: String = required("write its name, like nqn = \"nqn.2026-11.com.example:disks\""),
+        /// Serial number, at most 20 printable ASCII characters. Fixed while running.
+        pub serial: String = serial("derived from `nqn`"),
+        /// Model number, at most 40 printable ASCII characters. Fixed while running.
+        pub model: String = or(DEFAULT_MODEL.to_owned()),
+        /// Any host may connect; `allowed_hosts` is ignored.
+        pub allow_any_host: bool = or(false),
+        /// NQNs of the hosts that may connect. Required without `allow_any_host`.
+        pub allowed_hosts: BTreeSet<String> = hosts("required without allow_any_host"),
+        /// The namespaces.
+        pub namespaces: Vec<Namespace> = or_default(),
+    }
+
+    /// A namespace: a device, or its beginning, as hosts see it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Namespace {
+        /// Identifier within the subsystem.
+        pub nsid: u32 = required("write its number in the subsystem, like nsid = 1")
+            in 1..=NAMESPACES_MAX.into(),
+        /// Name of its device.
+        pub device: String = required(
+            "write the name of a device, like device = \"NAME\" where [devices.NAME] exists"
+        ),
+        /// Part of the device that it shows, from the beginning.
+        pub size: Option<Size> = optional("the whole device"),
+        /// UUID. Hosts treat a namespace with another UUID as another volume: set it where a file
+        /// was copied or restored, or the number of a block device may change.
+        pub uuid: Option<Uuid> = optional("derived from nqn, serial, nsid and the device's content"),
+        /// NGUID.
+        pub nguid: Option<Nguid> = optional("bytes of the UUID"),
+        /// EUI-64.
+        pub eui64: Option<Eui64> = optional("none"),
+        /// Refuses writes.
+        pub read_only: bool = or(false),
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        declare::of_empty()
+    }
+}
+
+impl Default for Digests {
+    fn default() -> Self {
+        declare::of_empty()
+    }
+}
+
+impl Default for Discovery {
+    fn default() -> Self {
+        declare::of_empty()
     }
 }
 
@@ -121,82 +201,6 @@ keyword! {
         /// Sleeps at once.
         Never = "never",
     }
-}
-
-base::with_defaults! {
-    /// Which digests the target agrees to when a host asks for them [NVMe-TCP 1.0 §3.3.1].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
-    pub struct Digests {
-        /// The header digest.
-        pub header: bool = true,
-        /// The data digest.
-        pub data: bool = true,
-    }
-}
-
-/// Entries of the discovery controller beyond the subsystems.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Discovery {
-    /// Other discovery controllers, in order.
-    pub referrals: Vec<Referral>,
-}
-
-/// Another discovery controller [NVMe Base 2.0 §5.16.1.23].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Referral {
-    /// Its address.
-    pub address: IpAddr,
-    /// Its port.
-    pub port: u16,
-    /// Its name: the well-known one, or a unique discovery name.
-    pub nqn: String,
-}
-
-/// A subsystem: namespaces under one name, and the hosts that may use them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Subsystem {
-    /// Its NVMe Qualified Name.
-    pub nqn: String,
-    /// Its serial number, at most 20 printable ASCII characters.
-    pub serial: String,
-    /// Its model number, at most 40 printable ASCII characters.
-    pub model: String,
-    /// Every host may connect; while this holds, `allowed_hosts` is kept and not looked at.
-    pub allow_any_host: bool,
-    /// The names of the hosts that may connect.
-    pub allowed_hosts: BTreeSet<String>,
-    /// The namespaces, in order of their identifiers.
-    #[serde(default)]
-    pub namespaces: Vec<Namespace>,
-}
-
-/// A namespace: a device, or its beginning, as hosts see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Namespace {
-    /// Its identifier within the subsystem, from 1.
-    pub nsid: u32,
-    /// The name of the device under it.
-    pub device: String,
-    /// The part of the device that it shows, from the device's beginning; `None` means all of it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub size: Option<Size>,
-    /// Its UUID; `None` means [`Namespace::uuid_or_derived`].
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub uuid: Option<Uuid>,
-    /// Its globally unique identifier, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub nguid: Option<Nguid>,
-    /// Its IEEE extended unique identifier, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub eui64: Option<Eui64>,
-    /// Hosts may not write to it.
-    #[serde(default)]
-    pub read_only: bool,
 }
 
 impl Configuration {

@@ -1,9 +1,7 @@
 //! The setting of the switch: all knobs, written as a preset and the differences from it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use switch::Knobs;
@@ -88,17 +86,7 @@ impl Serialize for Switch {
 
 impl<'de> Deserialize<'de> for Switch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut entries = BTreeMap::<String, Plain>::deserialize(deserializer)?;
-        let baseline = entries.remove(BASELINE);
-        let baseline = baseline.map(|name| name.to_string().parse()).transpose();
-        let change = SwitchChange {
-            baseline: baseline.map_err(D::Error::custom)?,
-            knobs: entries
-                .into_iter()
-                .map(|(key, value)| (key, value.to_string()))
-                .collect(),
-        };
-        change.applied_to(Self::default()).map_err(D::Error::custom)
+        super::read_value(deserializer)
     }
 }
 
@@ -118,6 +106,9 @@ mod tests {
         );
         assert_eq!(toml::from_str(&text), Ok(Switch(knobs)));
         let error = toml::from_str::<Switch>("doorbell = \"loud\"").expect_err("no such doorbell");
-        assert!(error.to_string().contains("immediate or fixed"), "{error}");
+        assert!(
+            error.to_string().contains("\"immediate\" or \"fixed\""),
+            "{error}"
+        );
     }
 }

@@ -1,12 +1,14 @@
-//! Tenants: their hosts, their promises, and the blocks that they may touch.
+//! Tenants: their hosts, their SLOs, and the blocks that they may access.
 
 use std::collections::BTreeSet;
 
 use base::Nanos;
+use qos::limits::{RATE_MAX, SLO_LATENCY_MAX, SLO_LATENCY_MIN, SLO_REQUEST_BYTES_MAX, WEIGHT_MAX};
 use qos::{Declaration, Slo, Weight};
-use serde::{Deserialize, Serialize};
 
+use super::declare::of_empty;
 use super::{Network, Size, keyword};
+use crate::limits::NAMESPACES_MAX;
 
 /// The tenant of hosts that no other tenant covers.
 pub const DEFAULT_TENANT: &str = "default";
@@ -17,51 +19,81 @@ pub const DEFAULT_WEIGHT: u32 = qos::limits::WEIGHT_DEFAULT;
 /// The size of the requests that an SLO is stated for, where it names none.
 pub const DEFAULT_REQUEST_SIZE: Size = Size::from_bytes(qos::limits::UNIT_BYTES);
 
-/// A tenant. Of hosts, subsystems and namespaces, one that names none is the tenant of all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tenant {
-    /// Its name.
-    pub name: String,
-    /// The names of its hosts.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
-    pub hosts: BTreeSet<String>,
-    /// Networks from which these hosts connect; their names count from no other network. Without
-    /// any, from anywhere.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
-    pub networks: BTreeSet<Network>,
-    /// The subsystems in which they are this tenant.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
-    pub subsystems: BTreeSet<String>,
-    /// The namespaces in which they are.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
-    pub namespaces: BTreeSet<u32>,
-    /// Its promise; not together with `best_effort`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub latency_critical: Option<LatencyCritical>,
-    /// Its share of what is left. This is what a tenant is that says neither.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub best_effort: Option<BestEffort>,
-    /// Its permissions, exclusively; `None` permits everything.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub permissions: Option<Vec<Permission>>,
+crate::schema! {
+    /// A tenant. A host is the tenant that matches it most precisely: by its name before by a
+    /// subsystem, and that before by a namespace. An empty match is every one.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Tenant {
+        /// Its name: 1 to 64 letters, digits, - _ or . "default": hosts of no other tenant.
+        pub name: String = required("write its name, like name = \"database\""),
+        /// NQNs of its hosts, which are not authenticated.
+        pub hosts: BTreeSet<String> = set("every host"),
+        /// Networks or addresses that these hosts connect from, at most 256; from elsewhere, these
+        /// NQNs are refused.
+        pub networks: BTreeSet<Network> = set("anywhere"),
+        /// NQNs of the subsystems in which it applies.
+        pub subsystems: BTreeSet<String> = set("every subsystem"),
+        /// NSIDs of the namespaces in which it applies.
+        pub namespaces: BTreeSet<u32> = set("every namespace") in 1..=NAMESPACES_MAX.into(),
+        /// SLO, on each device with a `model`.
+        pub latency_critical: Option<LatencyCritical> = optional("best_effort"),
+        /// Weight in the spare capacity; not together with `latency_critical`.
+        pub best_effort: Option<BestEffort> = without("weight 100", "latency_critical"),
+        /// Its only permissions; other commands fail with Access Denied.
+        pub permissions: Option<Vec<Permission>> = optional("everything is permitted"),
+    }
+
+    /// A service-level objective: a read latency at a percentile, for a rate of requests of one size
+    /// and mix. `[ReFlex §3.2]`
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct LatencyCritical {
+        /// Percentile of reads that meet `latency_us`.
+        pub percentile: Percentile = or(Percentile::P95),
+        /// Read latency in microseconds.
+        pub latency_us: u64 = required(
+            "write within how many microseconds reads are done, like latency_us = 500"
+        ) in micros(SLO_LATENCY_MIN)..=micros(SLO_LATENCY_MAX),
+        /// Requests per second.
+        pub iops: u64 = required("write how many requests a second, like iops = 70000")
+            in 1..=RATE_MAX,
+        /// Reads in 100 requests.
+        pub read_percent: u64 = required("write how many of 100 requests read, like read_percent = 80")
+            in 0..=100,
+        /// Size of each request.
+        pub request_size: Size = or(DEFAULT_REQUEST_SIZE) in 1..=SLO_REQUEST_BYTES_MAX.into(),
+    }
+
+    /// A weight in the capacity that latency-critical tenants leave.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct BestEffort {
+        /// Weight relative to other best-effort tenants.
+        pub weight: u32 = or(DEFAULT_WEIGHT) in 1..=WEIGHT_MAX.into(),
+    }
+
+    /// Blocks that a tenant may access.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Permission {
+        /// NQN of the subsystem.
+        pub subsystem: Option<String> = optional("every subsystem"),
+        /// NSID of the namespace.
+        pub namespace: Option<u32> = optional("every namespace") in 1..=NAMESPACES_MAX.into(),
+        /// First block.
+        pub first_block: u64 = or(0),
+        /// Number of blocks.
+        pub blocks: Option<u64> = optional("all that follow"),
+        /// Permitted access.
+        pub access: Access = required("write access = \"read_write\", \"read\" or \"write\""),
+    }
 }
 
-/// A service-level objective: reads within a latency, at a percentile, for so many requests of one
-/// size and mix. `[ReFlex §3.2]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LatencyCritical {
-    /// Of how many reads the latency holds.
-    pub percentile: Percentile,
-    /// The latency of a read in microseconds.
-    pub latency_us: u64,
-    /// Requests a second.
-    pub iops: u64,
-    /// The share of reads among them, in hundredths: 0 to 100.
-    pub read_percent: u64,
-    /// The size of each.
-    pub request_size: Size,
+const fn micros(time: Nanos) -> u64 {
+    time.0 / 1000
+}
+
+impl Default for BestEffort {
+    fn default() -> Self {
+        of_empty()
+    }
 }
 
 keyword! {
@@ -76,41 +108,6 @@ keyword! {
         /// 999 of 1000.
         P999 = "p99.9",
     }
-}
-
-/// A share of what latency-critical tenants leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BestEffort {
-    /// The share, in proportion to the weights of the others.
-    pub weight: u32,
-}
-
-impl Default for BestEffort {
-    fn default() -> Self {
-        Self {
-            weight: DEFAULT_WEIGHT,
-        }
-    }
-}
-
-/// Blocks that a tenant may use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Permission {
-    /// The subsystem; `None` means every one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub subsystem: Option<String>,
-    /// The namespace; `None` means every one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub namespace: Option<u32>,
-    /// The first block.
-    pub first_block: u64,
-    /// Their number; `None` means all that follow.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub blocks: Option<u64>,
-    /// The permitted access.
-    pub access: Access,
 }
 
 keyword! {

@@ -4,7 +4,9 @@ mod devices;
 mod tenants;
 
 use super::*;
-use crate::schema::{ApiLimits, Delay, DeviceKind, FaultEffect, FaultError, REMOVED_LIMITS, Size};
+use crate::schema::{ApiLimits, Delay, DeviceKind, REMOVED_LIMITS, Schema as _, Size};
+use block::BlockError;
+use block::layer::FaultEffect;
 use std::path::Path;
 use switch::Knobs;
 use switch::knobs::Polling;
@@ -32,15 +34,15 @@ fn with_namespace(extra: &str) -> String {
 #[test]
 fn the_example_shows_every_limit() {
     for limit in &target::limits::LIMITS {
-        let line = format!("\n{} = {} ", limit.key, limit.default());
+        let line = format!("\n{} = {}", limit.key, limit.default());
         assert!(EXAMPLE.contains(&line), "{line}");
     }
 }
 
 #[test]
 fn limits_of_the_interface_are_shown_checked_and_read() {
-    for (key, value, _) in ApiLimits::default().each() {
-        let line = format!("\n{key} = {value} ");
+    for row in ApiLimits::rows() {
+        let line = format!("\n{} = {}", row.key, row.default);
         assert!(EXAMPLE.contains(&line), "{line}");
     }
     assert_eq!(
@@ -115,9 +117,9 @@ fn the_example_is_read_whole() {
     assert_eq!(
         effects,
         [
-            Some(FaultEffect::Error(FaultError::Media)),
-            Some(FaultEffect::DelayUs(30_000)),
-            Some(FaultEffect::TornBlocks(1)),
+            Some(FaultEffect::Error(BlockError::ReadFailure)),
+            Some(FaultEffect::Delay(base::Nanos::from_micros(30_000))),
+            Some(FaultEffect::Torn { blocks: 1 }),
             Some(FaultEffect::Hang),
         ]
     );
@@ -178,7 +180,9 @@ fn a_limit_that_was_removed_is_ignored() {
 fn a_slip_in_a_key_is_named_with_what_was_meant() {
     assert_eq!(
         error("listen = []\n[limits]\nqueue_dept = 64\n"),
-        "switchyard.toml:3: limits.queue_dept: is not a known key; did you mean \"queue_depth\"?"
+        "switchyard.toml:1: listen: is empty, so no host could connect; write an address, like \
+         listen = [\"127.0.0.1:4420\"]\n\
+         switchyard.toml:3: limits.queue_dept: is not a known key; did you mean \"queue_depth\"?"
     );
     assert_eq!(
         error("\n[digests]\ncolour = true\n"),
@@ -224,7 +228,7 @@ fn wrong_types_and_words_say_what_to_write() {
         ),
         (
             "[devices.x]\nsize = \"1M\"",
-            "switchyard.toml:1: devices.x.type: is missing; write type = \"ram\", \"file\", \"null\" or \"flash\"",
+            "switchyard.toml:1: devices.x.type: is missing; write type = \"ram\", \"null\", \"flash\", \"file\"",
         ),
         (
             "[devices.x]\ntype = \"flash\"\nprofile = \"A/3\"\nsize = \"1M\"",

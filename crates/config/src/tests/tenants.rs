@@ -229,7 +229,9 @@ fn every_number_of_a_promise_and_a_permission_is_checked() {
     );
     assert_eq!(
         problems(&tenant("a", &both)),
-        ["tenants[0].best_effort: cannot stand beside latency_critical; keep one of the two"]
+        [
+            "tenants[0].best_effort: cannot be used together with latency_critical; keep one of the two"
+        ]
     );
 }
 

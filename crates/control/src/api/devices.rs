@@ -11,7 +11,6 @@ use super::error::ApiError;
 use super::state::ApiState;
 use config::ApplyError;
 use config::action::Action;
-use config::from_table;
 use config::schema::{Configuration, Device};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -49,16 +48,11 @@ async fn show(
     Ok(Json(view(&configuration, &name, device)))
 }
 
-/// `{ "name": …, "device": { "type": …, … } }`
-struct NamedDevice {
-    name: String,
-    device: Device,
-}
-
-from_table! {
-    NamedDevice {
-        name: required("write the name it gets, like \"fast\""),
-        device: required("write what it is, like {\"type\": \"ram\", \"size\": \"1G\"}"),
+config::decoded! {
+    /// `{ "name": …, "device": { "type": …, … } }`
+    struct NamedDevice {
+        name: String = required("write the name it gets, like \"fast\""),
+        device: Device = required("write what it is, like {\"type\": \"ram\", \"size\": \"1G\"}"),
     }
 }
 

@@ -11,7 +11,6 @@ use super::error::ApiError;
 use super::state::ApiState;
 use super::subsystems::find;
 use config::action::Action;
-use config::from_table;
 use config::schema::{Configuration, NQN_EXPECTED};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -44,17 +43,15 @@ async fn list(
     hosts(&state.configuration(), &nqn)
 }
 
-/// `{ "host": "nqn…" }`
-struct Host {
-    host: String,
-}
-
-from_table! {
-    Host {
-        host: required(NQN_EXPECTED),
+config::decoded! {
+    /// `{ "host": "nqn…" }`
+    struct Host {
+        host: String = required(NQN_EXPECTED),
     }
-    AnyHost {
-        allow_any_host: required("write true or false"),
+
+    /// `{ "allow_any_host": true }`
+    struct AnyHost {
+        allow_any_host: bool = required("write true or false"),
     }
 }
 
@@ -67,11 +64,6 @@ async fn allow(
     let name = nqn.clone();
     state.apply(Action::AllowHost { nqn, host }).await?;
     Ok((StatusCode::CREATED, hosts(&state.configuration(), &name)?))
-}
-
-/// `{ "allow_any_host": true }`
-struct AnyHost {
-    allow_any_host: bool,
 }
 
 async fn set_any(

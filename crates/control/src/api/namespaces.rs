@@ -66,7 +66,7 @@ impl FromNode for Resize {
             let what_to_do = "write the new size, like \"2G\", or null for all of the device";
             table.place("size").report("is missing", what_to_do);
         }
-        let size = table.optional("size");
+        let size = table.or("size", None);
         table.finish();
         Some(Self { size: size? })
     }

@@ -17,7 +17,6 @@ use crate::control::ChangeError;
 use crate::snapshot::{Snapshot, TenantSnapshot};
 use config::ApplyError;
 use config::action::Action;
-use config::from_table;
 use config::schema::{Configuration, DEFAULT_TENANT, Tenant};
 
 /// All tenants of a target.
@@ -227,14 +226,10 @@ async fn set(
     show(State(state), PathParts(name)).await
 }
 
-/// `{ "default_tenant": false }`
-struct OthersServed {
-    default_tenant: bool,
-}
-
-from_table! {
-    OthersServed {
-        default_tenant: required(
+config::decoded! {
+    /// `{ "default_tenant": false }`
+    struct OthersServed {
+        default_tenant: bool = required(
             "write whether hosts that are no tenant are served: true or false"
         ),
     }

@@ -2,14 +2,10 @@
 
 use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
-use block::layer::fault::FaultOperation as BlockFaultOperation;
-use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
-use block::{BlockError, Cache, CacheOptions, Device, DeviceError, PathDevice};
+use block::layer::{Delay, Fault, Verify};
+use block::{Cache, CacheOptions, Device, DeviceError, PathDevice};
 use config::files::folder_above;
-use config::schema::{
-    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
-    FaultOperation, FaultRule as FaultRuleModel, IoPath, Size,
-};
+use config::schema::{Device as Model, DeviceKind, IoPath, Size};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -75,17 +71,14 @@ pub fn open_identified(
     let (mut device, content) = open_kind(&model.kind, folders)?;
     let innermost = Arc::downgrade(&device);
     if let Some(fault) = &model.fault {
-        device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
+        let options = fault.options().ok_or_else(|| {
+            let needs = "a fault rule needs one of error, delay_us, hang and torn_blocks";
+            DeviceError::Invalid(needs.to_owned())
+        })?;
+        device = Arc::new(Fault::new(device, &options)?);
     }
     if let Some(delay) = model.delay {
-        let options = DelayOptions {
-            read: Nanos::from_micros(delay.read_us),
-            read_per_kib: Nanos(delay.read_per_kib_ns),
-            write: Nanos::from_micros(delay.write_us),
-            write_per_kib: Nanos(delay.write_per_kib_ns),
-            flush: Nanos::from_micros(delay.flush_us),
-        };
-        device = Arc::new(Delay::new(device, options));
+        device = Arc::new(Delay::new(device, delay.options()));
     }
     if model.verify {
         device = Arc::new(Verify::new(device)?);
@@ -176,61 +169,6 @@ fn open_kind(
 /// Returns a name for content that is new.
 fn new_content() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-fn fault_options(model: &FaultModel) -> Result<FaultOptions, DeviceError> {
-    let rules = model.rules.iter().map(|rule| {
-        Ok(FaultRule {
-            operation: match rule.operation {
-                FaultOperation::Any => BlockFaultOperation::Any,
-                FaultOperation::Read => BlockFaultOperation::Read,
-                FaultOperation::Write => BlockFaultOperation::Write,
-                FaultOperation::Flush => BlockFaultOperation::Flush,
-                FaultOperation::WriteZeroes => BlockFaultOperation::WriteZeroes,
-                FaultOperation::Deallocate => BlockFaultOperation::Deallocate,
-                FaultOperation::Compare => BlockFaultOperation::Compare,
-                FaultOperation::Verify => BlockFaultOperation::Verify,
-            },
-            first: base::units::Lba(rule.first_block),
-            blocks: rule.blocks,
-            skip: rule.skip,
-            one_in: rule.one_in,
-            times: rule.times,
-            effect: effect(rule)?,
-        })
-    });
-    Ok(FaultOptions {
-        seed: model.seed,
-        rules: rules.collect::<Result<_, DeviceError>>()?,
-    })
-}
-
-/// Returns the effect on a struck request. A medium that lost data is noticed by reading; a rule
-/// that covers only requests which change something makes them fail as writes do.
-fn effect(rule: &FaultRuleModel) -> Result<FaultEffect, DeviceError> {
-    let effect = rule.effect().ok_or_else(|| {
-        DeviceError::Invalid(
-            "a fault rule needs one of error, delay_us, hang and torn_blocks".to_owned(),
-        )
-    })?;
-    let error = match effect {
-        Effect::DelayUs(micros) => return Ok(FaultEffect::Delay(Nanos::from_micros(micros))),
-        Effect::Hang => return Ok(FaultEffect::Hang),
-        Effect::TornBlocks(blocks) => return Ok(FaultEffect::Torn { blocks }),
-        Effect::Error(error) => error,
-    };
-    Ok(match error {
-        FaultError::Media => match rule.operation {
-            FaultOperation::Any
-            | FaultOperation::Read
-            | FaultOperation::Compare
-            | FaultOperation::Verify => FaultEffect::Error(BlockError::ReadFailure),
-            _ => FaultEffect::Error(BlockError::WriteFailure),
-        },
-        FaultError::Internal => FaultEffect::Error(BlockError::Internal),
-        FaultError::NoSpace => FaultEffect::Error(BlockError::NoSpace),
-        FaultError::Corrupt => FaultEffect::Corrupt,
-    })
 }
 
 #[cfg(test)]

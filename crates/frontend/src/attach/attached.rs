@@ -51,8 +51,9 @@ impl Attached {
             }),
         };
         let started = match &wanted.entry {
-            Some(entry) => {
-                let name = || format!("attachment {:?} ({})", wanted.name, entry.kind);
+            Some(_) => {
+                let kind = wanted.front_end.kind();
+                let name = || format!("attachment {:?} ({kind})", wanted.name);
                 started.with_context(name)
             }
             None => started,
@@ -128,7 +129,7 @@ impl Attached {
             at: ways.iter().map(|(way, _)| way.clone()).collect(),
             device: source.text.clone(),
             class: self.wanted.front_end.class_name().to_owned(),
-            class_rules: self.wanted.class_rules(),
+            class_rules: self.wanted.class_rules,
             read_only: *read_only,
             size_bytes: source.bytes(),
             clients: front_end.clients() as u64,

@@ -48,7 +48,7 @@ impl Waiting {
             kind: wanted.front_end.kind().to_owned(),
             device: wanted.device.to_string(),
             class: wanted.front_end.class_name().to_owned(),
-            class_rules: wanted.class_rules(),
+            class_rules: wanted.class_rules,
             state: AttachmentState::NotStarted,
             error: self.error.clone(),
             classes: Class::ALL.map(none).into(),

@@ -2,11 +2,12 @@
 //!
 //! A [`Wanted`] describes one attachment. [`run`] starts the requested ones, serves them, reads
 //! their file again at SIGHUP, and drains them at the end. The HTTP interface lists and detaches
-//! them meanwhile ([`api`]). The caller passes how the file is read ([`ReadFile`]) and who is told
-//! of attachments ([`Reporter`]).
+//! them meanwhile. The caller passes how the file is read ([`ReadFile`]) and where
+//! attachments are reported ([`Reporter`]).
 
 mod api;
 mod attached;
+pub mod file;
 mod front_end;
 mod identifier_hash;
 mod lists;

@@ -25,7 +25,7 @@ pub(crate) enum Modified {
 impl Modified {
     /// That of a device of this machine.
     pub(crate) fn of_file(kind: &DeviceKind) -> Self {
-        let DeviceKind::File { path, .. } = kind else {
+        let Some(path) = kind.path() else {
             return Self::Unknown;
         };
         let found = fs::metadata(path).ok().filter(fs::Metadata::is_file);

@@ -2,6 +2,7 @@
 
 use crate::Ping;
 use crate::attach::attached::Attached;
+use crate::attach::file::Interface;
 use crate::attach::front_end::{End, is_in_use};
 use crate::attach::lists::SharedLists;
 use crate::attach::reporter::{Ready, Reporter};
@@ -9,7 +10,6 @@ use crate::attach::snapshot::AttachmentsAnswer;
 use crate::attach::wanted::{FileReader, Wanted};
 use anyhow::Result;
 use config::{ApplyError, with_causes};
-use control::attachments::Interface;
 use control::server;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -122,9 +122,9 @@ impl Running {
         let new = lists.attached.iter_mut().filter(|it| !it.is_told);
         let new = new.map(|attached| {
             attached.is_told = true;
-            let entry = attached.wanted.entry.as_ref();
+            let wanted = &attached.wanted;
             Ready {
-                name: entry.map(|entry| entry.name.clone()),
+                name: wanted.entry.as_ref().map(|_| wanted.name.clone()),
                 description: attached.started.description.clone(),
                 ways: attached.started.ways.clone(),
             }

@@ -227,12 +227,11 @@ impl Source {
 /// Returns the identity of a device of this machine: of a file its place, of a block device its
 /// number, of one without content its description. Memory is another volume at each start.
 fn identity_of(kind: &DeviceKind) -> Result<u64> {
-    let path = match kind {
-        DeviceKind::File { path, .. } => path,
-        DeviceKind::Null { .. } => return Ok(hash("local", kind.to_string().as_bytes())),
-        DeviceKind::Ram { .. } | DeviceKind::Flash { .. } => {
-            return Ok(RandomState::new().hash_one("memory"));
-        }
+    let Some(path) = kind.path() else {
+        return Ok(match kind.is_volatile() {
+            true => RandomState::new().hash_one("memory"),
+            false => hash("local", kind.to_string().as_bytes()),
+        });
     };
     let found = std::fs::metadata(path).map_err(|error| {
         let path = path.display();
@@ -269,7 +268,7 @@ fn volume(nqn: &str, info: &NamespaceInfo) -> u64 {
 /// 512 bytes otherwise. Images of disks are made for that, and firmware starts from no other.
 #[must_use]
 pub fn block_size_of(kind: &DeviceKind) -> BlockSize {
-    let DeviceKind::File { path, .. } = kind else {
+    let Some(path) = kind.path() else {
         return BlockSize::B512;
     };
     // One that is not there is an error when it is opened.

@@ -9,11 +9,10 @@ use crate::nbd::{Address, NbdOptions};
 use crate::{ClassRules, IoCounts, Ping};
 use anyhow::Result;
 use config::ConfigError;
+use config::Value;
 use config::schema::ApiAddress;
-use control::attachments::Entry;
 use control::socket_access::SocketAccess;
 use reactor::PollPolicy;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -147,12 +146,8 @@ pub(crate) fn wanted(test: &str) -> Wanted {
             cores: Vec::new(),
             poll: PollPolicy::Auto,
         }),
-        entry: Some(Entry {
-            name: "a".to_owned(),
-            kind: "nbd".to_owned(),
-            words: BTreeMap::new(),
-            class_rules: Vec::new(),
-        }),
+        class_rules: 0,
+        entry: Some(Value::Null),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Descriptions of attachments.
 
+use super::file::Interface;
 use crate::attach::source::SourceDevice;
 use crate::fuse::Options as FuseOptions;
 use crate::nbd::{Address, NbdOptions};
 use crate::ublk::UblkOptions;
 use crate::vhost::VhostOptions;
 use config::ConfigError;
-use control::attachments::{Entry, Interface};
+use config::Value;
 use control::socket_access::SocketAccess;
 use host::CoreId;
 use std::path::Path;
@@ -60,8 +61,10 @@ pub struct Wanted {
     pub socket_access: SocketAccess,
     /// The front end that serves it.
     pub front_end: FrontEndOptions,
-    /// Its entry in the file, if there is a file.
-    pub entry: Option<Entry>,
+    /// Number of rules that give its requests a class.
+    pub class_rules: usize,
+    /// Its keys in the file, if there is a file.
+    pub entry: Option<Value>,
 }
 
 /// A front end with its options. Those that follow from the device are filled in at the start.
@@ -117,14 +120,5 @@ impl FrontEndOptions {
             Self::Vhost(_) => "vhost",
             Self::Ublk(_) => "ublk",
         }
-    }
-}
-
-impl Wanted {
-    /// Returns the number of rules that give its requests a class.
-    pub(crate) fn class_rules(&self) -> usize {
-        self.entry
-            .as_ref()
-            .map_or(0, |entry| entry.class_rules.len())
     }
 }

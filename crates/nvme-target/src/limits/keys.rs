@@ -11,6 +11,8 @@ use std::ops::RangeInclusive;
 pub struct Limit {
     /// The key; it includes the unit.
     pub key: &'static str,
+    /// The meaning, as the documentation shows it.
+    pub meaning: &'static str,
     /// The values that an operator may choose. In addition, 0 ("none") is legal if it is the
     /// default.
     pub range: RangeInclusive<u64>,
@@ -87,12 +89,13 @@ impl Limit {
 
 /// A numeric limit.
 macro_rules! number {
-    ($key:literal, $field:ident: $type:ty, $range:expr) => {
-        number!($key, $field: $type, $range, LegalValues::MultipleOf(1))
+    ($key:literal, $meaning:literal, $field:ident: $type:ty, $range:expr) => {
+        number!($key, $meaning, $field: $type, $range, LegalValues::MultipleOf(1))
     };
-    ($key:literal, $field:ident: $type:ty, $range:expr, $legal:expr) => {
+    ($key:literal, $meaning:literal, $field:ident: $type:ty, $range:expr, $legal:expr) => {
         Limit {
             key: $key,
+            meaning: $meaning,
             range: $range,
             legal: $legal,
             least: *($range).start(),
@@ -107,9 +110,10 @@ macro_rules! number {
 
 /// A limit in milliseconds.
 macro_rules! milliseconds {
-    ($key:literal, $field:ident, $range:expr) => {
+    ($key:literal, $meaning:literal, $field:ident, $range:expr) => {
         Limit {
             key: $key,
+            meaning: $meaning,
             range: $range,
             legal: LegalValues::MultipleOf(1),
             least: 0,
@@ -132,13 +136,14 @@ const GIB_64: u64 = 1 << 30;
 /// the limit itself is in its field's comment.
 pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // The target announces it as MQES, a 0's based field that would allow 65,536.
-    number!("queue_depth", queue_entries: u16, 2..=1024),
+    number!("queue_depth", "Entries of a queue.", queue_entries: u16, 2..=1024),
     // One for each core of a large machine.
-    number!("io_queues_per_controller", io_queues: u16, 1..=128),
+    number!("io_queues_per_controller", "I/O queues of a controller.", io_queues: u16, 1..=128),
     // Four pages in one capsule; more would only delay the capsules behind it. Announced in units
     // of 16 bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
     number!(
         "in_capsule_data_bytes",
+    "In-capsule data of an I/O command.",
         in_capsule_bytes: u32,
         0..=16_384,
         LegalValues::MultipleOf(16)
@@ -147,6 +152,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // largest pooled buffer.
     number!(
         "max_transfer_bytes",
+    "Largest transfer of one command (MDTS).",
         transfer_bytes: u32,
         8_192..=MIB_64,
         LegalValues::PowerOfTwo
@@ -154,24 +160,27 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // MAXH2CDATA is a multiple of a dword, at least 4,096 [NVMe-TCP 1.0 §3.6.2.3].
     number!(
         "max_h2c_data_bytes",
+    "Data of one H2CData PDU.",
         h2c_data_bytes: u32,
         4_096..=MIB_64,
         LegalValues::MultipleOf(4)
     ),
     // More R2Ts do not increase the throughput.
-    number!("max_r2t", r2ts_per_command: u16, 1..=R2TS_PER_COMMAND_MAX as u64),
+    number!("max_r2t", "Outstanding R2Ts of one command, if the host allows as many.", r2ts_per_command: u16, 1..=R2TS_PER_COMMAND_MAX as u64),
     // Each R2T costs a round trip; one R2T requests at most the largest transfer.
     number!(
         "r2t_bytes",
+    "Data that one R2T requests.",
         r2t_bytes: u32,
         4_096..=MIB_64,
         LegalValues::MultipleOf(4)
     ),
     // DMRSL and DMSL are 32 bits wide.
-    number!("deallocate_blocks", deallocate_blocks: u32, 1..=u32::MAX as u64),
+    number!("deallocate_blocks", "Blocks of one Deallocate command.", deallocate_blocks: u32, 1..=u32::MAX as u64),
     // At least one block, at most a second's work of a device that writes zeroes.
     number!(
         "deallocate_piece_bytes",
+    "Size of the pieces in which a device deallocates.",
         deallocate_piece_bytes: u32,
         4_096..=GIB_64,
         LegalValues::MultipleOf(4_096)
@@ -179,76 +188,133 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // From the granularity of 100 ms to an hour; with 0, a host that requests no time-out has none.
     Limit {
         is_duration: true,
-        ..number!("keep_alive_default_ms", keep_alive_default_ms: u32, PATIENCE_MS)
+        ..number!("keep_alive_default_ms", "Keep-alive timeout of hosts that request none; 0: none.", keep_alive_default_ms: u32, PATIENCE_MS)
     },
     Limit {
         is_duration: true,
-        ..number!("keep_alive_min_ms", keep_alive_min_ms: u32, PATIENCE_MS)
+        ..number!("keep_alive_min_ms", "Shortest keep-alive timeout; shorter requests are raised to it.", keep_alive_min_ms: u32, PATIENCE_MS)
     },
     milliseconds!(
         "controller_idle_timeout_ms",
+        "Ends a controller without keep-alive, I/O queues and commands after this time.",
         controller_idle_timeout,
         PATIENCE_MS
     ),
     milliseconds!(
         "discovery_idle_timeout_ms",
+        "Ends a discovery controller without keep-alive and commands after this time.",
         discovery_idle_timeout,
         PATIENCE_MS
     ),
     // A controller identifier has 65,536 values.
-    number!("connections", connections: usize, 1..=65_536),
-    number!("connections_per_address", connections_per_address: usize, 1..=65_536),
-    number!("connections_per_tenant", connections_per_tenant: usize, 1..=65_536),
+    number!("connections", "Connections of all hosts.", connections: usize, 1..=65_536),
+    number!("connections_per_address", "Connections from one address; IPv6 addresses count by /64.", connections_per_address: usize, 1..=65_536),
+    number!("connections_per_tenant", "Connections of all hosts of a tenant other than \"default\".", connections_per_tenant: usize, 1..=65_536),
     // From a few deep queues to the deepest queues on the most connections.
     Limit {
         least: 1,
-        ..number!("all_queue_entries", all_queue_entries: usize, 65_536..=65_536 * 1_024)
+        ..number!("all_queue_entries", "Entries of all queues, 200 bytes each once used; three quarters for one address or tenant.", all_queue_entries: usize, 65_536..=65_536 * 1_024)
     },
-    number!("fresh_connections", fresh_connections: usize, 1..=65_536),
+    number!("fresh_connections", "Connections before the end of Connect, at most half of `connections`; beyond, the oldest is closed.", fresh_connections: usize, 1..=65_536),
     // Some controller identifiers are reserved [NVMe-oF 1.1 §3.3].
-    number!("controllers", controllers: usize, 1..=65_000),
-    number!("controllers_per_host", controllers_per_host: usize, 1..=65_000),
-    number!("controllers_per_address", controllers_per_address: usize, 1..=65_000),
-    number!("controllers_per_tenant", controllers_per_tenant: usize, 1..=65_000),
-    number!("discovery_controllers", discovery_controllers: usize, 1..=65_000),
+    number!("controllers", "Controllers of all hosts.", controllers: usize, 1..=65_000),
+    number!("controllers_per_host", "Controllers of one host NQN.", controllers_per_host: usize, 1..=65_000),
+    number!("controllers_per_address", "Controllers of hosts at one address.", controllers_per_address: usize, 1..=65_000),
+    number!("controllers_per_tenant", "Controllers of all hosts of a tenant other than \"default\".", controllers_per_tenant: usize, 1..=65_000),
+    number!("discovery_controllers", "Discovery controllers; three quarters for one address.", discovery_controllers: usize, 1..=65_000),
     // A send list takes 80 KiB.
-    number!("sends_per_connection", sends_per_connection: usize, 1..=64),
+    number!("sends_per_connection", "Send lists of one connection.", sends_per_connection: usize, 1..=64),
     // Multiples of the free amount: 1,000 is nearly all of it, that is, no limit.
-    number!("connection_buffer_share", connection_buffer_share: u32, 1..=1_000),
-    number!("host_buffer_share", host_buffer_share: u32, 1..=1_000),
-    number!("tenant_buffer_share", tenant_buffer_share: u32, 1..=1_000),
-    number!("throughput_buffer_share", throughput_buffer_share: u32, 1..=1_000),
+    number!("connection_buffer_share", "Payload buffers of a connection, as a multiple of the free ones.", connection_buffer_share: u32, 1..=1_000),
+    number!("host_buffer_share", "The same for all connections of a host; also for send lists and extent tables.", host_buffer_share: u32, 1..=1_000),
+    number!("tenant_buffer_share", "The same for all hosts of a tenant, or of an address without one.", tenant_buffer_share: u32, 1..=1_000),
+    number!("throughput_buffer_share", "The same for all queues of class T.", throughput_buffer_share: u32, 1..=1_000),
     // Below 64, the smaller parts would be a handful of lists; the upper end is 5 GiB per core.
     Limit {
         least: 1,
-        ..number!("send_lists", send_lists: usize, 64..=65_536)
+        ..number!("send_lists", "Send lists of a core, 80 KiB each once used.", send_lists: usize, 64..=65_536)
     },
-    milliseconds!("trim_interval_ms", trim_interval, PATIENCE_MS),
-    milliseconds!("connect_timeout_ms", connect_timeout, PATIENCE_MS),
-    milliseconds!("tcp_user_timeout_ms", tcp_user_timeout, PATIENCE_MS),
+    milliseconds!(
+        "trim_interval_ms",
+        "Frees unused command slots of queues after this time.",
+        trim_interval,
+        PATIENCE_MS
+    ),
+    milliseconds!(
+        "connect_timeout_ms",
+        "From the start of a connection to the end of Connect.",
+        connect_timeout,
+        PATIENCE_MS
+    ),
+    milliseconds!(
+        "tcp_user_timeout_ms",
+        "Unacknowledged data before the kernel ends a connection (TCP_USER_TIMEOUT).",
+        tcp_user_timeout,
+        PATIENCE_MS
+    ),
     // The kernel counts in whole seconds.
     Limit {
         legal: LegalValues::MultipleOf(1_000),
-        ..milliseconds!("tcp_keep_alive_ms", tcp_keep_alive, 1_000..=3_600_000)
+        ..milliseconds!(
+            "tcp_keep_alive_ms",
+            "Silence before TCP keep-alive probes (SO_KEEPALIVE).",
+            tcp_keep_alive,
+            1_000..=3_600_000
+        )
     },
-    milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
-    milliseconds!("pdu_timeout_ms", pdu_timeout, PATIENCE_MS),
-    milliseconds!("transfer_timeout_ms", transfer_timeout, PATIENCE_MS),
+    milliseconds!(
+        "stall_timeout_ms",
+        "Transfer or send without progress before the connection ends.",
+        stall_timeout,
+        PATIENCE_MS
+    ),
+    milliseconds!(
+        "pdu_timeout_ms",
+        "From the first byte of a PDU to the last.",
+        pdu_timeout,
+        PATIENCE_MS
+    ),
+    milliseconds!(
+        "transfer_timeout_ms",
+        "From an R2T to the last byte of its command's data.",
+        transfer_timeout,
+        PATIENCE_MS
+    ),
     // A change is abandoned after a minute unless `change_timeout_ms` sets another time.
-    milliseconds!("pause_patience_ms", pause_patience, 100..=30_000),
+    milliseconds!(
+        "pause_patience_ms",
+        "The same while a configuration change waits for the command.",
+        pause_patience,
+        100..=30_000
+    ),
     // Our own client waits ten minutes for a change.
-    milliseconds!("change_timeout_ms", change_timeout, 1_000..=300_000),
-    milliseconds!("drain_timeout_ms", drain_timeout, PATIENCE_MS),
+    milliseconds!(
+        "change_timeout_ms",
+        "Configuration change on all cores; longer than `pause_patience_ms`.",
+        change_timeout,
+        1_000..=300_000
+    ),
+    milliseconds!(
+        "drain_timeout_ms",
+        "From the start of a shutdown to its forced end.",
+        drain_timeout,
+        PATIENCE_MS
+    ),
     // A round trip on any network, including a satellite link.
-    milliseconds!("linger_ms", linger, 10..=10_000),
+    milliseconds!(
+        "linger_ms",
+        "From the last PDU to a host that broke the protocol, or at the end of a drain, to the close.",
+        linger,
+        10..=10_000
+    ),
     // With 0, hosts send one command per extent.
-    number!("extents_per_command", extents: u16, 0..=EXTENTS_MAX as u64),
+    number!("extents_per_command", "Extents of one Read Extents or Write Extents; 0: neither command.", extents: u16, 0..=EXTENTS_MAX as u64),
     // No more than the commands of a queue.
-    number!("extents_in_flight", extents_in_flight: u16, 1..=1_024),
+    number!("extents_in_flight", "Such commands outstanding on one queue.", extents_in_flight: u16, 1..=1_024),
     // From a few queues' tables to 256 MiB per core.
     Limit {
         least: 1,
-        ..number!("extent_tables", extent_tables: usize, 64..=65_536)
+        ..number!("extent_tables", "Extent tables of a core, 4 KiB each once used.", extent_tables: usize, 64..=65_536)
     },
 ];
 

@@ -1,30 +1,53 @@
 //! Files with faults, each told with its line and key; and what is read from good ones.
 
 use super::*;
+use config::Keys as _;
+use switch::Class;
 
-fn kinds() -> Vec<Kind> {
-    let kind = |name: &str, keys: &[&str], knows_process| Kind {
-        name: name.to_owned(),
-        keys: keys.iter().map(|&key| key.to_owned()).collect(),
-        knows_process,
-    };
-    vec![
-        kind("nbd", &["socket", "cores", "read_only"], false),
-        kind("fuse", &["mountpoint", "ram"], true),
-    ]
+config::decoded! {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Nbd {
+        socket: Option<String> = or(None),
+        cores: Option<u32> = text(one),
+        read_only: bool = or(false),
+    }
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Fuse {
+        mountpoint: String = required("name it"),
+        ram: Option<Size> = or(None),
+    }
 }
 
-fn read(text: &str) -> Result<File<()>, ConfigError> {
-    parse(text, &kinds(), |entry| {
-        if entry.words.contains_key("cores") {
-            return Err(vec![Fault {
-                key: Some("cores".to_owned()),
-                error: "is wrong".to_owned(),
-                what_to_do: "omit it".to_owned(),
-            }]);
+fn one(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "write one")
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Nbd(Nbd),
+    Fuse(Fuse),
+}
+
+impl Kinds for Kind {
+    const NAMES: &'static [&'static str] = &["nbd", "fuse"];
+
+    fn read(kind: &str, table: &Table<'_>) -> Option<Self> {
+        match kind {
+            "nbd" => Nbd::read(table).map(Self::Nbd),
+            _ => Fuse::read(table).map(Self::Fuse),
         }
-        Ok(())
-    })
+    }
+
+    fn check(&self, _: &Spot<'_>) {}
+
+    fn knows_process(&self) -> bool {
+        matches!(self, Self::Fuse(_))
+    }
+}
+
+fn read(text: &str) -> Result<Entries<Kind>, ConfigError> {
+    parse(text)
 }
 
 #[test]
@@ -54,14 +77,21 @@ fn a_file_is_read_in_order() {
     assert!(matches!(file.interface.address, Some(ApiAddress::Unix(_))));
     let limits = file.interface.limits;
     assert_eq!((limits.idle_timeout_ms, limits.connections), (5_000, 64));
-    let [(b, ()), (a, ())] = &file.attachments[..] else {
+    let [b, a] = &file.attachments[..] else {
         panic!("two attachments");
     };
-    assert_eq!((b.name.as_str(), b.kind.as_str()), ("b", "nbd"));
-    assert_eq!(b.words["socket"], Word::Text("/run/b".to_owned()));
-    assert_eq!(b.words["read_only"], Word::Switch(true));
-    assert_eq!(a.words["ram"], Word::Text("4096".to_owned()));
-    let expected = ClassCondition {
+    let nbd = Nbd {
+        socket: Some("/run/b".to_owned()),
+        cores: None,
+        read_only: true,
+    };
+    assert_eq!((b.name.as_str(), &b.kind), ("b", &Kind::Nbd(nbd)));
+    let fuse = Fuse {
+        mountpoint: "/mnt".to_owned(),
+        ram: Some(Size::from_bytes(4096)),
+    };
+    assert_eq!(a.kind, Kind::Fuse(fuse));
+    let expected = ClassRule {
         cgroup: None,
         command: Some("fio".to_owned()),
         user: Some(0),
@@ -91,7 +121,7 @@ fn faults_are_told_with_line_and_key() {
         ),
         (
             "[[attachments]]\nname = \"a\"\nkind = \"ndb\"",
-            "line 3: attachments[0].kind: there is no kind \"ndb\"; did you mean \"nbd\"?",
+            "line 3: attachments[0].kind: the text \"ndb\" cannot stand here; did you mean \"nbd\"?",
         ),
         (
             &format!("{NBD}sokcet = \"/a\""),
@@ -107,15 +137,15 @@ fn faults_are_told_with_line_and_key() {
         ),
         (
             &format!("{NBD}cores = [0, 1]"),
-            "line 4: attachments[0].cores: is wrong; omit it",
+            "line 4: attachments[0].cores: an array cannot stand here; write one",
         ),
         (
             &format!("{NBD}{NBD}"),
-            "line 5: attachments[1].name: \"a\" is the name of an earlier one",
+            "line 5: attachments[1].name: \"a\" is the name of an earlier attachment",
         ),
         (
             &format!("{NBD}class_rules = [{{ command = \"fio\", class = \"L\" }}]"),
-            "attachments[0].class_rules[0].command: nbd does not know the process",
+            "attachments[0].class_rules[0].command: this kind does not know the process",
         ),
     ] {
         let error = read(text).expect_err(text).to_string();
