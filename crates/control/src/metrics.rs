@@ -226,14 +226,13 @@ mod tests {
         let read =
             "nqn=\"nqn.2026-11.com.example:a\",nsid=\"1\",device=\"fast\",operation=\"read\"";
         for line in [
-            "# HELP switchyard_core_sent_bytes Data sent".to_owned(),
+            "# HELP switchyard_core_sent_bytes Bytes sent".to_owned(),
             "# TYPE switchyard_core_sent_bytes counter".to_owned(),
             "# UNIT switchyard_core_sent_bytes bytes".to_owned(),
             "switchyard_core_sent_bytes_total{core=\"2\"} 4096".to_owned(),
             "switchyard_core_busy_seconds_total{core=\"2\"} 0.25".to_owned(),
             "switchyard_core_work_seconds_total{core=\"2\"} 0.125".to_owned(),
-            "# HELP switchyard_core_work_seconds Time in which the core had something to do"
-                .to_owned(),
+            "# HELP switchyard_core_work_seconds Time during which the core had work".to_owned(),
             "switchyard_uptime_seconds 1.5".to_owned(),
             "switchyard_limited_total{limit=\"controllers_per_host\"} 6".to_owned(),
             "switchyard_limit_used{limit=\"send_lists\",core=\"2\"} 5".to_owned(),

@@ -428,8 +428,9 @@ impl AttachNbdArgs {
             ("tls_verify_peer", self.tls_verify_peer),
         ] {
             if is_there && self.tls_certificates.is_none() {
-                let what_to_do = "write tls_certificates as well, the folder of the certificates";
-                place.key(key).report("has no certificates", what_to_do);
+                let error = format!("is missing, and {key} needs it");
+                let what_to_do = "name the folder of the certificates";
+                place.key("tls_certificates").report(error, what_to_do);
             }
         }
     }

@@ -380,7 +380,7 @@ fn files_and_command_lines_that_are_wrong_are_refused() {
         ),
         (
             nbd(&folder, "a", ""),
-            "attachments[0]: a key is missing; add one of target",
+            "attachments[0]: names no device; write one of target",
         ),
         (
             [nbd(&folder, "a", ram), nbd(&folder, "a", ram)].concat(),

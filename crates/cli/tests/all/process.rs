@@ -446,7 +446,7 @@ fn a_file_with_a_part_of_a_block_says_what_is_not_served() {
     serving.signal("-TERM");
     let (code, said) = serving.end();
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("the last 1809 bytes"), "{said}");
+    assert!(said.contains("the last 273 bytes"), "{said}");
 }
 
 /// The values that the kernel shows for each thread of a process.

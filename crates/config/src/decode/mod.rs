@@ -7,7 +7,7 @@ mod target;
 use crate::node::Value;
 use crate::schema::{
     Access, ApiAddress, Eui64, FaultError, Keyword, Network, Nguid, Percentile, PollPolicy, Size,
-    SocketMode, Uuid,
+    SizeError, SocketMode, Uuid,
 };
 use crate::spot::FoundNode;
 use crate::table::{among, explained, from_found, integer, parsed, text};
@@ -64,7 +64,11 @@ from_found! {
     Network: "network or address", |found| explained(found, "a network like \"192.0.2.0/24\"");
     Size: "size", |found: &FoundNode<'_>| match *found.value {
         Value::Integer(value) if let Ok(bytes) = u64::try_from(value) => Some(Self { bytes }),
-        _ => parsed(found, SIZE),
+        _ => match text(found, SIZE)?.parse() {
+            Ok(size) => Some(size),
+            Err(error @ SizeError::TooLarge(_)) => found.misplaced(error.to_string()),
+            Err(SizeError::Form(_)) => found.wrong_type(SIZE),
+        },
     };
 }
 
