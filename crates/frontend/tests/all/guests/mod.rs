@@ -303,6 +303,7 @@ impl Guest {
 
     /// Closes the connection, and keeps everything else.
     pub(crate) fn leave(&mut self) {
+        self.disconnect();
         let path = block::temporary("away.sock");
         let _listener = UnixListener::bind(&path).unwrap();
         (self.connection, self.socket) = open(&path);
@@ -311,6 +312,7 @@ impl Guest {
     /// Continues with a back end at index `base`, with the record of outstanding requests if there
     /// is one.
     pub(crate) fn come_back(&mut self, path: &Path, base: u16) {
+        self.disconnect();
         if self.tracked.is_some() {
             self.reconnect(path);
         } else {
@@ -333,6 +335,7 @@ impl Guest {
 
     /// Continues with another back end like a restarted monitor: with an empty record.
     pub(crate) fn reconnect_anew(&mut self, path: &Path) {
+        self.disconnect();
         self.connect_anew(path);
         self.track();
     }
@@ -344,6 +347,13 @@ impl Guest {
         // Completes after everything before it.
         self.sectors();
         self.leave();
+    }
+
+    /// Ends the connection and waits until the back end has ended its side: until then it takes
+    /// requests from the same memory as the next back end.
+    fn disconnect(&mut self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+        while matches!(self.socket.read(&mut [0; 64]), Ok(1..)) {}
     }
 
     fn connect_anew(&mut self, path: &Path) {
