@@ -13,7 +13,12 @@ fn a_calibration_of_the_program_is_drawn() {
     let svg = folder.path("curves.svg");
     code(&run(&["curves", &report, "--output", &svg]), 0);
     let svg = std::fs::read_to_string(svg).unwrap();
-    for part in ["95 % reads", "flash-a: latency", "Tokens (1000/s)", "model"] {
+    for part in [
+        "95 % reads",
+        "flash-a: read latency",
+        "Tokens (1000/s)",
+        "model",
+    ] {
         assert!(svg.contains(part), "{part}");
     }
 }

@@ -24,7 +24,7 @@ fn the_list_has_every_figure_and_what_it_runs() {
 fn what_is_no_figure_is_said() {
     for (args, says) in [
         (&["figure", "blk-switch-99"][..], "figure list"),
-        (&["figure", "list", "i10-6"][..], "alone"),
+        (&["figure", "list", "i10-6"][..], "cannot be combined"),
         (&["figure", "i10-6", "--seconds", "0"][..], "at least 0.1"),
         (&["figure", "list", "--seconds", "0"][..], "at least 0.1"),
         // Regression: these options had no effect.
