@@ -1,4 +1,4 @@
-//! Block devices: the [`Device`](device::Device) trait, devices and layers. The conformance suite
+//! Block devices: the [`Device`] trait, devices and layers. The conformance suite
 //! that all of them pass is in the crate `testing`.
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Actions: the only way in which a running target changes.
 //!
-//! A file, a request over HTTP and a command each become a list of [`Action`]s, which
-//! [`crate::Control`] applies to the model and the dataplane. This module owns what an action
-//! means for the model, and how it is undone. It does no I/O.
+//! A file, an HTTP request and a command each become a list of [`Action`]s. `Control` in the crate
+//! `control` applies them to the model and the dataplane. This module applies and undoes an action in
+//! the model, without I/O.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! The configuration of a target: its types, read from TOML or JSON, checked, compared, merged.
 //!
-//! Everything configured is declared once, in [`schema`]. Reading has two steps: `decode` turns the
+//! Everything configured is declared once, in [`mod@schema`]. Reading has two steps: `decode` turns the
 //! text's tree into values and refuses wrong types and unknown keys; `check` compares values with
 //! each other. Both report problems by the place of the key and continue, so that one run shows all
 //! problems. Request bodies are read by the same two steps. [`diff()`] turns two configurations into
