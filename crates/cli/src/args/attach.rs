@@ -580,8 +580,8 @@ config::decoded! {
 ///
 /// Needs root and the kernel module ublk_drv (Linux 6.5 or later). Prints "ready" and the path, then
 /// serves until SIGTERM or SIGINT. If the block device is open, the first signal waits for close; the
-/// second forces removal. After a crash, requests wait until the command is started again with the
-/// same --id, which completes them.
+/// second ends the process, and the block device stays. Its requests then wait, as after a crash,
+/// until the command is started again with the same --id, which completes them.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   modprobe ublk_drv
