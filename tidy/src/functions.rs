@@ -6,7 +6,7 @@ use crate::source::{Finding, Source};
 pub const FUNCTION_LINES_MAX: usize = 70;
 
 /// Maximum lines of a file, except tests.
-pub const FILE_LINES_MAX: usize = 1_000;
+pub const FILE_LINES_MAX: usize = 800;
 
 /// Reports functions of more than [`FUNCTION_LINES_MAX`] lines, outside of test files.
 #[must_use]

@@ -68,7 +68,7 @@ impl<F: Fn() -> Result<Attach>> FrontEnd<F> {
 /// A target with a file as its namespace.
 struct Bed<'a> {
     serve: Option<Serve>,
-    devices: [&'a str; 2],
+    devices: [&'a str; 4],
     listen: String,
 }
 
@@ -76,7 +76,8 @@ impl<'a> Bed<'a> {
     fn new(backing: &'a Path) -> Result<Self> {
         File::create(backing)?.set_len(DISK_MIB << 20)?;
         let backing = backing.to_str().context("a path in UTF-8")?;
-        let devices = ["--file", backing];
+        // The guests ask for this block size of their disks.
+        let devices = ["--file", backing, "--block-size", "4096"];
         let serve = Serve::start(&devices)?;
         let listen = serve.address().to_string();
         Ok(Self {
@@ -108,7 +109,7 @@ impl<'a> Bed<'a> {
     fn crash(&mut self) -> Result<()> {
         self.serve.take().context("a target runs")?.kill()?;
         sleep(Duration::from_secs(1));
-        let arguments = ["--listen", &self.listen, self.devices[0], self.devices[1]];
+        let arguments = [&["--listen", &*self.listen], &self.devices[..]].concat();
         self.serve = Some(Serve::start_again(&arguments)?);
         Ok(())
     }

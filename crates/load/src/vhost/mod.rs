@@ -16,9 +16,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsRawFd as _;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
 use std::{fmt, io};
 use switch::Class;
 use vhost::vhost_user::message::{
@@ -46,6 +50,9 @@ const CONFIG_BYTES: u32 = 60;
 
 /// Most queues in use: one for each thread of a load.
 const QUEUES_MAX: u16 = 16;
+
+/// Longest time of a step of messages, until the last answer of the back end.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// A disk behind a back end. Clones share the connection and its queues.
 #[derive(Clone, Debug)]
@@ -100,16 +107,18 @@ impl VhostDisk {
     }
 
     fn config(&self) -> io::Result<Config> {
-        Config::read(&self.shared.front_end)
+        self.shared.ask(|front_end| Config::read(front_end))?
     }
 }
 
 fn connect(path: &Path) -> io::Result<VhostDisk> {
     let socket = UnixStream::connect(path)?;
     let mut front_end = Frontend::from_stream(socket.try_clone()?, QUEUES_MAX.into());
-    let (features, queues) = negotiate(&mut front_end).map_err(io::Error::other)?;
-    let memory = share_memory(&front_end, AREA_BYTES * usize::from(queues))?;
-    let config = Config::read(&front_end)?;
+    let (features, memory, queues, config) = bounded(&socket, ANSWER_TIME, || {
+        let (features, queues) = negotiate(&mut front_end).map_err(io::Error::other)?;
+        let memory = share_memory(&front_end, AREA_BYTES * usize::from(queues))?;
+        io::Result::Ok((features, memory, queues, Config::read(&front_end)?))
+    })??;
     Ok(VhostDisk {
         path: path.to_owned(),
         shared: Arc::new(Shared {
@@ -121,6 +130,23 @@ fn connect(path: &Path) -> io::Result<VhostDisk> {
         features,
         range_sectors: config.range_sectors,
         class: None,
+    })
+}
+
+/// Runs `step`, and ends the connection if it takes longer than `time`: the front end waits for an
+/// answer without a limit.
+fn bounded<T>(socket: &UnixStream, time: Duration, step: impl FnOnce() -> T) -> io::Result<T> {
+    let (done, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        let limit = move || {
+            if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        };
+        Builder::new().spawn_scoped(scope, limit)?;
+        let result = step();
+        drop(done);
+        Ok(result)
     })
 }
 
@@ -220,6 +246,12 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// Runs a step of messages within [`ANSWER_TIME`].
+    fn ask<T>(&self, step: impl FnOnce(&mut Frontend) -> T) -> io::Result<T> {
+        let mut front_end = self.front_end.clone();
+        bounded(&self.socket, ANSWER_TIME, || step(&mut front_end))
+    }
+
     /// Returns true if the back end closed the connection.
     fn is_gone(&self) -> bool {
         let mut ready = [PollFd::new(&self.socket, PollFlags::RDHUP)];
@@ -248,13 +280,14 @@ impl Queue {
             kick: EventFd::new(flags)?,
             call: EventFd::new(flags)?,
         };
-        queue.show().map_err(io::Error::other)?;
+        let shown = queue.shared.ask(|front_end| queue.show(front_end))?;
+        shown.map_err(io::Error::other)?;
         Ok(queue)
     }
 
     /// Registers the queue with the back end, and enables it.
-    fn show(&self) -> vhost::Result<()> {
-        let (index, mut front_end) = (usize::from(self.index), self.shared.front_end.clone());
+    fn show(&self, front_end: &mut Frontend) -> vhost::Result<()> {
+        let index = usize::from(self.index);
         front_end.set_vring_num(index, ENTRIES)?;
         front_end.set_vring_base(index, 0)?;
         front_end.set_vring_addr(index, &self.ring.addresses())?;
@@ -274,9 +307,10 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let stopped = self.shared.front_end.get_vring_base(self.index.into());
+        let index = self.index.into();
+        let stopped = self.shared.ask(|front_end| front_end.get_vring_base(index));
         // A queue that did not stop may still be used by the device.
-        if stopped.is_ok() {
+        if matches!(stopped, Ok(Ok(_))) {
             self.shared.free().push(self.index);
         }
     }
@@ -320,5 +354,20 @@ impl Device for VhostDisk {
             remedy: "see the output of the back end",
         })?;
         Ok(Box::new(channel))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_end_that_does_not_answer_fails_the_step() {
+        let (ours, _silent) = UnixStream::pair().unwrap();
+        let front_end = Frontend::from_stream(ours.try_clone().unwrap(), 1);
+        let answer = bounded(&ours, Duration::from_millis(10), || {
+            front_end.get_features()
+        });
+        answer.unwrap().unwrap_err();
     }
 }

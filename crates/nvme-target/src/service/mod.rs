@@ -29,6 +29,7 @@
 //! memory through the first two. Functions that take both a connection and the core's state exist
 //! only here.
 
+mod admission;
 mod answers;
 mod changes;
 mod connection;
