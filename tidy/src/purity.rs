@@ -6,7 +6,13 @@
 use crate::source::{Finding, Source, code};
 
 /// The pure crates.
-pub const CRATES: [&str; 4] = ["crates/base", "crates/qos", "crates/switch", "crates/wire"];
+pub const CRATES: [&str; 5] = [
+    "crates/base",
+    "crates/qos",
+    "crates/secure",
+    "crates/switch",
+    "crates/wire",
+];
 
 /// Names for access to clocks, I/O and logs.
 const OUTSIDE: [&str; 11] = [
