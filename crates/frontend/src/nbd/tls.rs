@@ -7,7 +7,7 @@ use crate::error::FrontendError;
 use crate::limits::NBD_SEALED_BYTES;
 use crate::log_budget::LogBudget;
 use reactor::{Segment, SendList};
-use rustls::crypto::ring;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -53,7 +53,7 @@ pub(super) fn load(options: &TlsOptions) -> Result<Tls, FrontendError> {
         return Err(FrontendError::Option(reason.to_owned()));
     }
     let file = |name: &str| options.certificates.join(name);
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder
         .with_protocol_versions(&[&TLS13])
