@@ -122,7 +122,7 @@ fn tls(trusted: &Path, own: Option<&Path>) -> ClientConnection {
     let mut authorities = RootCertStore::empty();
     let authority = CertificateDer::from_pem_file(trusted.join("ca-cert.pem"));
     authorities.add(authority.unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
