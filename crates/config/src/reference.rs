@@ -39,7 +39,7 @@ impl Section {
     /// The section in Markdown.
     fn markdown(&self) -> String {
         let title = match self.heading.as_str() {
-            "" => "Keys of no table".to_owned(),
+            "" => "Top-level keys of a target".to_owned(),
             heading => format!("`{heading}`"),
         };
         let mut text = format!("\n## {title}\n");
@@ -89,8 +89,8 @@ pub fn target() -> Vec<Section> {
         Section::new("", "", [Configuration::rows(), vec![poll()]].concat()),
         Section::new(SWITCH_HEADING, SWITCH, knobs()),
         Section::new("[limits]", LIMITS_TEXT, limits()),
-        Section::of::<ApiLimits>("[api_limits]", ""),
-        Section::of::<Digests>("[digests]", ""),
+        Section::of::<ApiLimits>("[api_limits]", "Fixed while running."),
+        Section::of::<Digests>("[digests]", "Fixed while running."),
     ];
     all.extend(devices);
     all.extend([
@@ -98,14 +98,20 @@ pub fn target() -> Vec<Section> {
         Section::of::<Fault>("[devices.NAME.fault]", "Failing requests, for tests."),
         Section::of::<FaultRule>(
             "[[devices.NAME.fault.rules]]",
-            "Each rule has one of `error`, `delay_us`, `hang` and `torn_blocks`.",
+            "Each rule has exactly one of `error`, `delay_us`, `hang` and `torn_blocks`.",
         ),
         Section::of::<Subsystem>("[[subsystems]]", ""),
         Section::of::<Namespace>("[[subsystems.namespaces]]", NAMESPACES),
         Section::of::<Tenant>("[[tenants]]", TENANTS),
-        Section::of::<LatencyCritical>("[tenants.latency_critical]", ""),
-        Section::of::<BestEffort>("[tenants.best_effort]", ""),
-        Section::of::<Permission>("[[tenants.permissions]]", ""),
+        Section::of::<LatencyCritical>(
+            "[tenants.latency_critical]",
+            "SLO on each device with a `model`; not together with `best_effort`.",
+        ),
+        Section::of::<BestEffort>("[tenants.best_effort]", "The default."),
+        Section::of::<Permission>(
+            "[[tenants.permissions]]",
+            "Only these blocks are permitted.",
+        ),
         Section::of::<Referral>("[[discovery.referrals]]", "Other discovery controllers."),
     ]);
     all
@@ -114,28 +120,30 @@ pub fn target() -> Vec<Section> {
 /// The table whose keys a command lists, with their values: the page does not repeat them.
 const SWITCH_HEADING: &str = "[switch]";
 
-const SWITCH: &str = "`baseline` is a preset (default `switchyard`; `switchyard serve --help` lists them). \
-                      The other keys override it: `switchyard switch knobs` lists them with values, \
-                      defaults and meanings. They can be changed while running.";
+const SWITCH: &str = "`baseline` names a *preset*: values of all switch parameters (*knobs*), \
+                      default `switchyard`. The other keys override single knobs. `switchyard \
+                      switch knobs` lists both. Changes apply at once, except `lanes` (new \
+                      connections) and `latency_threads` (next start).";
 
-const LIMITS_TEXT: &str = "Fixed while running. The last sixteenth of `connections`, \
-                           `all_queue_entries`, `controllers` and `discovery_controllers` is for \
-                           addresses and tenants with less than a 256th of all.";
+const LIMITS_TEXT: &str = "Fixed while running. When 15/16 of `connections`, `all_queue_entries`, \
+                           `controllers` or `discovery_controllers` are in use, only addresses \
+                           and tenants with less than 1/256 get more.";
 
-const NAMESPACES: &str = "The derived UUID follows the content: a file keeps it under any path, a block \
-                          device with its device number, memory until the target ends.";
+const NAMESPACES: &str = "The derived UUID identifies the backing store: a file under any path, a \
+                          block device by its number. RAM and flash are another volume after each \
+                          restart.";
 
-const TENANTS: &str = "A host belongs to the tenant that matches it most precisely: by host NQN before \
-                       subsystem before namespace. Changes apply from the next command on.";
+const TENANTS: &str = "A host belongs to the tenant that matches it most precisely: by host NQN \
+                       before subsystem before namespace.";
 
 fn poll() -> Row {
     Row {
         key: "poll".to_owned(),
         values: "auto, always, never".to_owned(),
-        default: "as `switch` says".to_owned(),
+        default: "that of `switch`".to_owned(),
         meaning:
-            "Idle policy of a core: poll adaptively, always (lowest latency), or sleep at once. \
-                  Short for `switch.polling`."
+            "Idle policy of a core. `auto`: poll adaptively; `always`: poll (lowest latency); \
+                  `never`: sleep at once. Short for `switch.polling`."
                 .to_owned(),
     }
 }
@@ -164,9 +172,13 @@ fn limits() -> Vec<Row> {
             LegalValues::MultipleOf(1) => String::new(),
             legal => format!(", {}", legal.to_string().trim_end()),
         };
+        let zero = match limit.range.contains(&limit.default()) {
+            true => "",
+            false => "0, or ",
+        };
         Row {
             key: limit.key.to_owned(),
-            values: format!("{}{legal}", range_text(&limit.range)),
+            values: format!("{zero}{}{legal}", range_text(&limit.range)),
             default: limit.default().to_string(),
             meaning: limit.meaning.to_owned(),
         }

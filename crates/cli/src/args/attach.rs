@@ -247,7 +247,7 @@ config::decoded! {
         /// at once, while the process keeps reconnecting.
         #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
         pub io_timeout: Option<Duration> = text(super::seconds),
-        /// Preset that emulates another stack, for comparison: linux, nvme-tcp, poll, ... (see
+        /// Preset that emulates another stack, for comparison: linux, nvme-tcp, ... (see
         /// `switchyard bench --help`)
         ///
         /// Start the target with the same preset. The front end still serves class L before T; use

@@ -23,7 +23,7 @@ fn flag(kind: &KindRow) -> Arg {
         .long(kind.name)
         .value_name(kind.form)
         .value_parser(value_parser!(OsString))
-        .help(format!("{help}, such as {}", kind.example))
+        .help(format!("{help}; example: {}", kind.example))
 }
 
 /// The devices of a kind's flag, each with its place on the command line.

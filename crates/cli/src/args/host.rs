@@ -11,7 +11,8 @@ config::decoded! {
 /// Identity and options of this host.
 #[derive(Args, Clone, Debug)]
 pub struct HostArgs {
-    /// NQN of this host [default: a new one for each run]
+    /// NQN of this host [default: a new one for each run; attach vhost: derived from
+    /// /etc/machine-id and the socket path]
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String> = or(None),
     /// Enable header and data digests (CRC-32C)

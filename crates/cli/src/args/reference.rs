@@ -14,18 +14,18 @@ Generated from the schema (`UPDATE=1 cargo test -p switchyard reference`). Examp
 
 `switchyard serve --config FILE` and `switchyard attach --config FILE` read TOML; the HTTP API reads \
 the same keys as JSON. Errors name file, line, key and a valid value. SIGHUP applies changes of the \
-file; keys that are fixed while running need a restart. Sizes are bytes, or a number with K, M, G or T \
-(binary). Flags of a device use the defaults of its keys, except `switchyard attach` (logical block).
-
-Tables: target first, then attachments.
+file; if a key that is fixed while running differs, a target refuses them all. Sizes are bytes, or a \
+number with K, M, G or T (binary).
 ";
 
-const ATTACHMENTS: &str = "Keys of every attachment. The other keys are the flags of its kind with \
-                           `_` for `-`. SIGHUP attaches and detaches changed attachments; those in \
-                           use stay.";
+const ATTACHMENTS: &str = "Keys of all kinds. One of `target`, `ram`, `null`, `flash` and `file` \
+                           is required, for `nbd` also `socket` or `listen`. The other keys are \
+                           the flags of the kind with `_` for `-`. SIGHUP starts new attachments, \
+                           restarts changed and detaches removed ones; those in use stay. `api` \
+                           and `[api_limits]`: as for a target.";
 
-const RULES: &str = "The first rule that matches gives a request its class; otherwise the class of \
-                     the attachment holds. A rule needs a condition.";
+const RULES: &str = "The first rule that matches gives a request its class; otherwise the class \
+                     of the attachment holds. A rule needs at least one key besides `class`.";
 
 fn row(key: &str, values: &str, default: &str, meaning: &str) -> Row {
     Row {
@@ -110,18 +110,18 @@ fn attachments() -> Vec<Section> {
     }
     let rules = vec![
         row("class", "L, T", "required", "Class of the requests"),
-        row("max_bytes", "size", "any", "Data of a request at most"),
+        row("max_bytes", "size", "any", "Largest data size of a request"),
         row(
             "max_depth",
             "integer",
             "any",
-            "Requests in flight at most, this one included",
+            "Most requests in flight, this one included",
         ),
         row(
             "cgroup",
             "path",
             "any",
-            "Beginning of the path of the process's control group (fuse)",
+            "Prefix of the process's cgroup v2 path (fuse)",
         ),
         row(
             "command",

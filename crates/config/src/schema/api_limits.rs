@@ -11,15 +11,13 @@ crate::schema! {
     /// Limits of the clients of the HTTP interface. Unchecked: a value may lie outside of its range.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ApiLimits {
-        /// Connections at the same time. Beyond them the oldest one without a request is closed; if
-        /// all have had one, the new one waits.
+        /// Connections; beyond, the oldest without a request is closed, or else the new one waits.
         pub connections: u64 = number(API_CONNECTIONS_DEFAULT, &API_CONNECTIONS) in API_CONNECTIONS,
-        /// Time from the start of a connection to its first request, in milliseconds.
+        /// Time from the start of a connection to its first request.
         pub request_timeout_ms: u64 = number(REQUEST_MS_DEFAULT, &API_TIME_MS) in API_TIME_MS,
-        /// Time for the body of a request, in milliseconds.
+        /// Time for the body of a request.
         pub body_timeout_ms: u64 = number(BODY_MS_DEFAULT, &API_TIME_MS) in API_TIME_MS,
-        /// Closes a connection without traffic and without an outstanding answer after this time, in
-        /// milliseconds.
+        /// Closes a connection without traffic and without an outstanding answer after this time.
         pub idle_timeout_ms: u64 = number(IDLE_MS_DEFAULT, &API_TIME_MS) in API_TIME_MS,
     }
 }

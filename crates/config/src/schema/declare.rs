@@ -157,6 +157,22 @@ macro_rules! row {
     (flat, $key:ident, $type:ty, $doc:expr, []) => {
         <$type as $crate::schema::Schema>::rows()
     };
+    (group, $key:ident, $type:ty, $doc:expr, [$words:expr]) => {
+        vec![$crate::schema::Row {
+            key: stringify!($key).to_owned(),
+            values: "name, number".to_owned(),
+            default: $words.to_owned(),
+            meaning: $doc.trim().to_owned(),
+        }]
+    };
+    (set, $key:ident, $type:ty, $doc:expr, [$words:expr], $range:expr) => {
+        vec![$crate::schema::Row {
+            key: stringify!($key).to_owned(),
+            values: format!("list: {}", $crate::schema::range_text(&$range)),
+            default: $words.to_owned(),
+            meaning: $doc.trim().to_owned(),
+        }]
+    };
     ($kind:ident, $key:ident, $type:ty, $doc:expr, [$($argument:expr),*] $(, $range:expr)?) => {
         vec![$crate::schema::Row {
             key: stringify!($key).to_owned(),

@@ -39,29 +39,29 @@ crate::schema! {
         pub verify: bool = or(false),
         /// I/O path from the cores to the device.
         pub io_path: Option<IoPath> = optional("each core submits by itself"),
-        /// Size of a write-back cache in memory with read-ahead, which all cores share. A crash loses
-        /// writes without Flush or FUA. Not together with `model`.
+        /// Size of a write-back cache in memory, shared by all cores. A crash loses writes without
+        /// Flush or FUA. Not together with `model`.
         pub cache: Option<Size> = optional("no cache"),
-        /// Age at which the cache writes a dirty page back, in milliseconds.
+        /// Age at which the cache writes a dirty page back.
         pub cache_dirty_expire_ms: Option<u64> = optional("5000")
             in millis(CACHE_DIRTY_EXPIRE_MIN)..=millis(CACHE_DIRTY_EXPIRE_MAX),
-        /// File with the device's cost model and latency curve, as `switchyard calibrate` writes it.
-        /// Tenants share such a device by tokens.
-        pub model: Option<PathBuf> = optional("SLOs and weights have no effect"),
+        /// Cost model and latency curve, as `switchyard calibrate` writes them. Tenants then share
+        /// the device by tokens.
+        pub model: Option<PathBuf> = optional("none: SLOs and weights have no effect"),
     }
 
     /// Latency that is added to requests.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Delay {
-        /// Added to each read, in microseconds.
+        /// Added to each read.
         pub read_us: u64 = or(0) in 0..=DELAY_US_MAX,
-        /// Added to each read per KiB, rounded up, in nanoseconds.
+        /// Added to each read per KiB, rounded up.
         pub read_per_kib_ns: u64 = or(0) in 0..=DELAY_PER_KIB_NS_MAX,
-        /// Added to each request that changes data, in microseconds.
+        /// Added to each request that changes data.
         pub write_us: u64 = or(0) in 0..=DELAY_US_MAX,
-        /// Added to each write per KiB, rounded up, in nanoseconds.
+        /// Added to each write per KiB, rounded up.
         pub write_per_kib_ns: u64 = or(0) in 0..=DELAY_PER_KIB_NS_MAX,
-        /// Added to each Flush, in microseconds.
+        /// Added to each Flush.
         pub flush_us: u64 = or(0) in 0..=DELAY_US_MAX,
     }
 
@@ -93,11 +93,11 @@ crate::schema! {
         pub times: Option<u64> = optional("no limit"),
         /// The request fails with this error; `corrupt`: a read succeeds with one bit flipped.
         pub error: Option<FaultError> = optional("no error"),
-        /// The request completes this much later, in microseconds.
+        /// The request completes this much later.
         pub delay_us: Option<u64> = optional("no delay") in 1..=DELAY_US_MAX,
         /// The request is carried out, but never completes while the device is in use.
         pub hang: bool = or(false),
-        /// The request changes only this number of blocks, at most all but the last, and fails.
+        /// The request changes only its first N blocks, at most all but the last, and fails.
         pub torn_blocks: Option<u32> = optional("no torn requests"),
     }
 }
@@ -429,7 +429,8 @@ device_kinds! {
     }
     /// RAM with the latency of a flash device, in which writes delay reads.
     Flash = "flash" "PROFILE:SIZE" "A/8:1G" volatile (profile, size) {
-        /// Emulated device: A, B, C, a part such as A/8, or dram-ssd (7 µs).
+        /// Emulated device: A, B, C (of the ReFlex paper), a part such as A/8 (an eighth), or
+        /// dram-ssd (7 µs).
         profile: FlashProfile = required("write which one, like profile = \"A/8\""),
         /// Size.
         size: Size = required("write its size, like size = \"1G\""),

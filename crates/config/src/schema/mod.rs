@@ -75,15 +75,14 @@ crate::schema! {
         pub api: Option<ApiAddress> = optional("no interface"),
         /// Permission bits of the interface's Unix socket. Fixed while running.
         pub api_socket_mode: Option<SocketMode> = optional("0600; with a group 0660"),
-        /// Group of the interface's Unix socket: a name of /etc/group, or a number. Fixed while
-        /// running.
+        /// Group of the interface's Unix socket. Fixed while running.
         pub api_socket_group: Option<u32> = group("group of the process"),
         /// Folders for files and models of devices that are added over the interface; no symbolic
         /// link leads out of them. Fixed while running.
-        pub device_folders: Vec<PathBuf> = list("none may be added"),
-        /// Cores of the dataplane, one thread on each; the first accepts connections. Fixed while
-        /// running.
-        pub cores: Option<Vec<u32>> = optional("all that the process may use, as needed"),
+        pub device_folders: Vec<PathBuf> = list("none: such devices are refused"),
+        /// Processors of the dataplane, with one pinned thread (*core*) on each; the first accepts
+        /// connections. Fixed while running.
+        pub cores: Option<Vec<u32>> = optional("all of the process, as the load requires"),
         /// Serves hosts without a tenant as the tenant "default"; if false, they may not connect.
         pub default_tenant: bool = or(true),
         /// Parameters of the switch: `baseline`, and those that differ from it.
@@ -96,8 +95,8 @@ crate::schema! {
         pub digests: Digests = or_default(),
         /// Entries of the discovery controller in addition to the subsystems.
         pub discovery: Discovery = or_default(),
-        /// The devices, by name: 1 to 64 letters, digits, - _ or . A device in use cannot be changed
-        /// while running.
+        /// The devices, by name: 1 to 64 letters, digits, - _ or . A device cannot be changed while
+        /// running; add the changed one under another name.
         pub devices: BTreeMap<String, Device> = or_default(),
         /// The subsystems.
         pub subsystems: Vec<Subsystem> = or_default(),
@@ -108,9 +107,9 @@ crate::schema! {
     /// Digests that hosts may request `[NVMe-TCP 1.0 §3.3.1]`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Digests {
-        /// Header digest.
+        /// Grants header digests to hosts that request them.
         pub header: bool = or(true),
-        /// Data digest.
+        /// Grants data digests to hosts that request them.
         pub data: bool = or(true),
     }
 
@@ -137,13 +136,13 @@ crate::schema! {
     pub struct Subsystem {
         /// NVMe Qualified Name.
         pub nqn: String = required("write its name, like nqn = \"nqn.2026-11.com.example:disks\""),
-        /// Serial number, at most 20 printable ASCII characters. Fixed while running.
+        /// Serial number: 1 to 20 printable ASCII characters. Fixed while running.
         pub serial: String = serial("derived from `nqn`"),
-        /// Model number, at most 40 printable ASCII characters. Fixed while running.
+        /// Model number: 1 to 40 printable ASCII characters. Fixed while running.
         pub model: String = or(DEFAULT_MODEL.to_owned()),
         /// Any host may connect; `allowed_hosts` is ignored.
         pub allow_any_host: bool = or(false),
-        /// NQNs of the hosts that may connect. Required without `allow_any_host`.
+        /// NQNs of the hosts that may connect.
         pub allowed_hosts: BTreeSet<String> = hosts("required without allow_any_host"),
         /// The namespaces.
         pub namespaces: Vec<Namespace> = or_default(),
@@ -161,9 +160,9 @@ crate::schema! {
         ),
         /// Part of the device that it shows, from the beginning.
         pub size: Option<Size> = optional("the whole device"),
-        /// UUID. Hosts treat a namespace with another UUID as another volume: set it where a file
-        /// was copied or restored, or the number of a block device may change.
-        pub uuid: Option<Uuid> = optional("derived from nqn, serial, nsid and the device's content"),
+        /// Hosts take a namespace with another UUID for another volume: set it where a file was
+        /// copied or restored, or a block device's number may change.
+        pub uuid: Option<Uuid> = optional("derived from nqn, serial, nsid and the backing store"),
         /// NGUID.
         pub nguid: Option<Nguid> = optional("bytes of the UUID"),
         /// EUI-64.

@@ -24,7 +24,7 @@ crate::schema! {
     /// subsystem, and that before by a namespace. An empty match is every one.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Tenant {
-        /// Its name: 1 to 64 letters, digits, - _ or . "default": hosts of no other tenant.
+        /// 1 to 64 letters, digits, `-`, `_` and `.`; `default`: hosts of no other tenant.
         pub name: String = required("write its name, like name = \"database\""),
         /// NQNs of its hosts, which are not authenticated.
         pub hosts: BTreeSet<String> = set("every host"),
@@ -47,9 +47,9 @@ crate::schema! {
     /// and mix. `[ReFlex §3.2]`
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyCritical {
-        /// Percentile of reads that meet `latency_us`.
+        /// Reads that complete within `latency_us`: p95 is 95 %.
         pub percentile: Percentile = or(Percentile::P95),
-        /// Read latency in microseconds.
+        /// Read latency.
         pub latency_us: u64 = required(
             "write within how many microseconds reads are done, like latency_us = 500"
         ) in micros(SLO_LATENCY_MIN)..=micros(SLO_LATENCY_MAX),
@@ -77,9 +77,9 @@ crate::schema! {
         pub subsystem: Option<String> = optional("every subsystem"),
         /// NSID of the namespace.
         pub namespace: Option<u32> = optional("every namespace") in 1..=NAMESPACES_MAX.into(),
-        /// First block.
+        /// First logical block of the range.
         pub first_block: u64 = or(0),
-        /// Number of blocks.
+        /// Number of logical blocks.
         pub blocks: Option<u64> = optional("all that follow"),
         /// Permitted access.
         pub access: Access = required("write access = \"read_write\", \"read\" or \"write\""),

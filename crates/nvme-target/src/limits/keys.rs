@@ -196,13 +196,13 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     },
     milliseconds!(
         "controller_idle_timeout_ms",
-        "Ends a controller without keep-alive, I/O queues and commands after this time.",
+        "Ends a controller without keep-alive timeout, I/O queues and outstanding commands after this time.",
         controller_idle_timeout,
         PATIENCE_MS
     ),
     milliseconds!(
         "discovery_idle_timeout_ms",
-        "Ends a discovery controller without keep-alive and commands after this time.",
+        "The same for discovery controllers.",
         discovery_idle_timeout,
         PATIENCE_MS
     ),
@@ -213,26 +213,26 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // From a few deep queues to the deepest queues on the most connections.
     Limit {
         least: 1,
-        ..number!("all_queue_entries", "Entries of all queues, 200 bytes each once used; three quarters for one address or tenant.", all_queue_entries: usize, 65_536..=65_536 * 1_024)
+        ..number!("all_queue_entries", "Entries of all queues, 200 bytes each once used; one address or tenant may use three quarters.", all_queue_entries: usize, 65_536..=65_536 * 1_024)
     },
-    number!("fresh_connections", "Connections before the end of Connect, at most half of `connections`; beyond, the oldest is closed.", fresh_connections: usize, 1..=65_536),
+    number!("fresh_connections", "Connections before the end of Connect, never more than half of `connections`; beyond, the oldest is closed.", fresh_connections: usize, 1..=65_536),
     // Some controller identifiers are reserved [NVMe-oF 1.1 §3.3].
     number!("controllers", "Controllers of all hosts.", controllers: usize, 1..=65_000),
     number!("controllers_per_host", "Controllers of one host NQN.", controllers_per_host: usize, 1..=65_000),
     number!("controllers_per_address", "Controllers of hosts at one address.", controllers_per_address: usize, 1..=65_000),
     number!("controllers_per_tenant", "Controllers of all hosts of a tenant other than \"default\".", controllers_per_tenant: usize, 1..=65_000),
-    number!("discovery_controllers", "Discovery controllers; three quarters for one address.", discovery_controllers: usize, 1..=65_000),
+    number!("discovery_controllers", "Discovery controllers; one address may have three quarters.", discovery_controllers: usize, 1..=65_000),
     // A send list takes 80 KiB.
-    number!("sends_per_connection", "Send lists of one connection.", sends_per_connection: usize, 1..=64),
+    number!("sends_per_connection", "Sends that a connection may queue in addition to the one in flight.", sends_per_connection: usize, 1..=64),
     // Multiples of the free amount: 1,000 is nearly all of it, that is, no limit.
-    number!("connection_buffer_share", "Payload buffers of a connection, as a multiple of the free ones.", connection_buffer_share: u32, 1..=1_000),
+    number!("connection_buffer_share", "Most payload buffers of a connection, as a multiple of those left free on its core (2: two thirds).", connection_buffer_share: u32, 1..=1_000),
     number!("host_buffer_share", "The same for all connections of a host; also for send lists and extent tables.", host_buffer_share: u32, 1..=1_000),
     number!("tenant_buffer_share", "The same for all hosts of a tenant, or of an address without one.", tenant_buffer_share: u32, 1..=1_000),
     number!("throughput_buffer_share", "The same for all queues of class T.", throughput_buffer_share: u32, 1..=1_000),
     // Below 64, the smaller parts would be a handful of lists; the upper end is 5 GiB per core.
     Limit {
         least: 1,
-        ..number!("send_lists", "Send lists of a core, 80 KiB each once used.", send_lists: usize, 64..=65_536)
+        ..number!("send_lists", "Send lists of a core (headers and payload of one send), 80 KiB each once used.", send_lists: usize, 64..=65_536)
     },
     milliseconds!(
         "trim_interval_ms",
@@ -248,7 +248,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     ),
     milliseconds!(
         "tcp_user_timeout_ms",
-        "Unacknowledged data before the kernel ends a connection (TCP_USER_TIMEOUT).",
+        "Longest time that sent data may stay unacknowledged (TCP_USER_TIMEOUT).",
         tcp_user_timeout,
         PATIENCE_MS
     ),
@@ -257,64 +257,64 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
         legal: LegalValues::MultipleOf(1_000),
         ..milliseconds!(
             "tcp_keep_alive_ms",
-            "Silence before TCP keep-alive probes (SO_KEEPALIVE).",
+            "Silence before the first TCP keep-alive probe (SO_KEEPALIVE).",
             tcp_keep_alive,
             1_000..=3_600_000
         )
     },
     milliseconds!(
         "stall_timeout_ms",
-        "Transfer or send without progress before the connection ends.",
+        "Longest time without progress of a transfer or send.",
         stall_timeout,
         PATIENCE_MS
     ),
     milliseconds!(
         "pdu_timeout_ms",
-        "From the first byte of a PDU to the last.",
+        "Longest time from the first byte of a PDU to the last.",
         pdu_timeout,
         PATIENCE_MS
     ),
     milliseconds!(
         "transfer_timeout_ms",
-        "From an R2T to the last byte of its command's data.",
+        "Longest time from an R2T to the last byte of its command's data.",
         transfer_timeout,
         PATIENCE_MS
     ),
     // A change is abandoned after a minute unless `change_timeout_ms` sets another time.
     milliseconds!(
         "pause_patience_ms",
-        "The same while a configuration change waits for the command.",
+        "As `transfer_timeout_ms`, once a configuration change waits for the command.",
         pause_patience,
         100..=30_000
     ),
     // Our own client waits ten minutes for a change.
     milliseconds!(
         "change_timeout_ms",
-        "Configuration change on all cores; longer than `pause_patience_ms`.",
+        "Longest time of a configuration change on all cores, then it fails; above `pause_patience_ms`.",
         change_timeout,
         1_000..=300_000
     ),
     milliseconds!(
         "drain_timeout_ms",
-        "From the start of a shutdown to its forced end.",
+        "Longest time from the start of a shutdown to its forced end.",
         drain_timeout,
         PATIENCE_MS
     ),
     // A round trip on any network, including a satellite link.
     milliseconds!(
         "linger_ms",
-        "From the last PDU to a host that broke the protocol, or at the end of a drain, to the close.",
+        "Time from the last PDU to the close, after a protocol error of the host or a drain.",
         linger,
         10..=10_000
     ),
     // With 0, hosts send one command per extent.
-    number!("extents_per_command", "Extents of one Read Extents or Write Extents; 0: neither command.", extents: u16, 0..=EXTENTS_MAX as u64),
+    number!("extents_per_command", "Block ranges of one Read Extents or Write Extents, Switchyard's vendor commands; 0: disabled.", extents: u16, 0..=EXTENTS_MAX as u64),
     // No more than the commands of a queue.
     number!("extents_in_flight", "Such commands outstanding on one queue.", extents_in_flight: u16, 1..=1_024),
     // From a few queues' tables to 256 MiB per core.
     Limit {
         least: 1,
-        ..number!("extent_tables", "Extent tables of a core, 4 KiB each once used.", extent_tables: usize, 64..=65_536)
+        ..number!("extent_tables", "Extent tables of a core (one per such command), 4 KiB each once used.", extent_tables: usize, 64..=65_536)
     },
 ];
 
