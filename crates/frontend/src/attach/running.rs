@@ -316,8 +316,7 @@ impl Running {
             ApplyError::conflict(
                 message,
                 format!(
-                    "end that use, or detach it all the same, and later requests fail: `switchyard \
-                     detach {name} --force`"
+                    "end that use, or use `switchyard detach {name} --force`: later requests then fail"
                 ),
             )
         };
