@@ -4,6 +4,7 @@
 //! wire format with few checks, so that a test can violate every rule. [`peer`] is a scripted
 //! controller, and [`device`] has the conformance suite of the device contract.
 
+mod certificates;
 mod client;
 pub mod device;
 pub mod fields;
@@ -13,6 +14,7 @@ mod pdus;
 pub mod peer;
 mod session;
 
+pub use certificates::Authority;
 pub use client::{Client, PATIENCE, dial};
 pub use helpers::{eventually, own_address, pattern};
 pub use io_command::{IoCommand, parse_ranges};

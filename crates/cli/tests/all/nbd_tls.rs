@@ -1,12 +1,9 @@
 //! `switchyard attach nbd` with TLS, used by unmodified clients.
 
-#[path = "../../../frontend/tests/all/certificates/mod.rs"]
-mod certificates;
-
 use crate::common::attached::{Attached, have, succeeds};
 use crate::common::{Folder, Serving, code, pattern, program, run, stderr};
-use certificates::Authority;
 use std::path::{Path, PathBuf};
+use testing::Authority;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

@@ -7,7 +7,6 @@
 )]
 
 mod back_ends;
-mod certificates;
 mod closed_gate;
 mod forgetful;
 mod fuse;

@@ -1,6 +1,5 @@
 //! The NBD server with TLS, with hand-written clients that can also misbehave.
 
-use crate::certificates::Authority;
 use base::Nanos;
 use block::Device;
 use block::device::Ram;
@@ -18,6 +17,7 @@ use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 use switchyard_frontend::ClassRules;
 use switchyard_frontend::nbd::{Address, NbdOptions, NbdServer, TlsOptions};
+use testing::Authority;
 
 const BYTES: u64 = 64 << 20;
 

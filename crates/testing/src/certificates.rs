@@ -1,6 +1,5 @@
 //! Certificates of a test authority, created with the command `openssl`.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
-#![allow(dead_code, unreachable_pub)] // No test uses all of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +27,10 @@ pub struct Authority {
 
 impl Authority {
     /// Creates an authority in this directory.
+    ///
+    /// # Panics
+    /// If `openssl` fails.
+    #[must_use]
     pub fn new(folder: &Path) -> Self {
         let authority = Self {
             folder: folder.to_owned(),
@@ -48,6 +51,8 @@ impl Authority {
         authority
     }
 
+    /// Returns the path of the directory `name`.
+    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -84,6 +89,9 @@ impl Authority {
 
     /// Creates the directory `name` with a certificate for `kind`, `server` or `client`, and the
     /// certificate of this authority. Returns its path.
+    ///
+    /// # Panics
+    /// If `openssl` fails.
     pub fn issue(&self, name: &str, kind: &str) -> PathBuf {
         let to = self.path(name);
         std::fs::create_dir_all(&to).unwrap();
@@ -113,6 +121,9 @@ impl Authority {
 
     /// Revokes the certificate in the file `revoked`, and writes the revocation list to the
     /// directory `name`.
+    ///
+    /// # Panics
+    /// If `openssl` fails.
     pub fn revoke(&self, revoked: &Path, name: &str) {
         let ca = ["ca", "-config", "openssl.cnf", "-cert", "ca-cert.pem"];
         let ca = [&ca[..], &["-keyfile", "ca-key.pem"]].concat();
