@@ -62,6 +62,13 @@ pub const DEVICE_MODEL_BYTES_MAX: usize = 256 * 1024;
 /// Problems listed in one report: more than a screenful is not read.
 pub const PROBLEMS_MAX: usize = 50;
 
+/// Bytes of a file with certificates, a key or tokens: some authorities between, or
+/// [`API_TOKENS_MAX`].
+pub const API_FILE_BYTES_MAX: usize = 64 * 1024;
+
+/// Tokens of clients over TCP: all are compared with that of each request.
+pub const API_TOKENS_MAX: usize = 256;
+
 /// Connections to the HTTP interface at one time: two, so that a forgotten one leaves room for another,
 /// up to as many as a process with the usual 1,024 files has for anything.
 pub const API_CONNECTIONS: RangeInclusive<u64> = 2..=1024;

@@ -1,7 +1,7 @@
 //! The HTTP/JSON interface: one file for each resource.
 //!
 //! Routes over [`Control`], for people and programs on this machine. A client that may open the
-//! Unix socket is trusted; over a loopback port, one that presents the `token`. A web page is not,
+//! Unix socket is trusted; over TCP, one that shows a token may do what its role says. A web page is not,
 //! though it can make a browser on this machine send requests; `guard` refuses those. Every error
 //! is a JSON object that names the fault and the remedy.
 //!
@@ -23,6 +23,7 @@
 //!
 //! Other processes have the same server with [`Routes`] of their own.
 
+mod access;
 mod body;
 mod calibration;
 mod clients;
@@ -39,7 +40,6 @@ mod stats;
 mod subsystems;
 mod switch;
 mod tenants;
-mod token;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -52,6 +52,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::control::Control;
+use crate::credentials::Credentials;
 pub use body::PathParts;
 pub use clients::OfClients;
 pub(crate) use clients::{ClientLimit, Clients};
@@ -61,7 +62,6 @@ pub use events::Events;
 use state::ApiState;
 pub use stats::{health, scraped};
 pub use tenants::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
-pub use token::{Token, TokenError};
 
 /// The routes of a process, and how it explains itself to a client.
 #[derive(Debug)]
@@ -100,24 +100,20 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
     }
 }
 
-/// The routes of a target with the checks of every request.
-///
-/// `loopback` is the address it is served at, which requests must name as their host; `None` for
-/// a Unix socket, which no browser opens. With a `token`, they must show it.
-pub fn router(
-    control: Arc<Control>,
-    file: Option<PathBuf>,
-    loopback: Option<SocketAddr>,
-    token: Option<Token>,
-) -> Router {
-    guarded(routes(control, file), loopback, token)
+/// The routes of a target with the checks of every request, as a Unix socket has them.
+pub fn router(control: Arc<Control>, file: Option<PathBuf>) -> Router {
+    guarded(routes(control, file), None, None)
 }
 
 /// Adds the checks of every request, and errors for unknown paths.
+///
+/// `loopback` is the address without TLS it is served at, which requests must name as their host; no
+/// browser opens a Unix socket, or shares a certificate with a page of another name. With
+/// `credentials`, they must show a token.
 pub(crate) fn guarded(
     routes: Routes,
     loopback: Option<SocketAddr>,
-    token: Option<Token>,
+    credentials: Option<Arc<Credentials>>,
 ) -> Router {
     let Routes {
         router,
@@ -135,7 +131,7 @@ pub(crate) fn guarded(
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(token, token::check))
+        .layer(middleware::from_fn_with_state(credentials, access::check))
         .layer(middleware::from_fn_with_state(loopback, guard::guard))
 }
 

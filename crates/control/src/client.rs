@@ -1,6 +1,7 @@
 //! A client of the HTTP interface of a running target.
 
 mod calibration;
+mod tls;
 mod token;
 
 pub use calibration::calibrate;
@@ -18,6 +19,7 @@ use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::Value;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -35,11 +37,30 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Number of times that a change is decided anew because another client was faster.
 const CHANGES_MAX: u32 = 16;
 
-/// Asks the interface at `api`, and returns its answer as JSON: null where it says nothing.
+/// The interface of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its address.
+    pub address: ApiAddress,
+    /// PEM file with the certificates of authorities, or of itself, by which its own is checked; required
+    /// for one with TLS.
+    pub authority: Option<PathBuf>,
+}
+
+impl From<ApiAddress> for Interface {
+    fn from(address: ApiAddress) -> Self {
+        Self {
+            address,
+            authority: None,
+        }
+    }
+}
+
+/// Asks the interface `api`, and returns its answer as JSON: null where it says nothing.
 ///
 /// # Errors
 /// An interface that cannot be reached, or what it says is wrong with the request.
-pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+pub fn ask(api: &Interface, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     send(api, method, path, body, None)?.value()
 }
 
@@ -57,7 +78,7 @@ pub fn read<'a, T: Deserialize<'a>>(answer: &'a Value) -> Result<T> {
 /// # Errors
 /// As [`ask`]; what `decide` says; and where others never cease to change it.
 pub fn change(
-    api: &ApiAddress,
+    api: &Interface,
     path: &str,
     mut decide: impl FnMut(&Value) -> Result<Value>,
 ) -> Result<Value> {
@@ -86,7 +107,7 @@ struct Answer {
 
 /// Sends a request and returns its answer; with `if_match` one that is for what still has this tag.
 fn send(
-    api: &ApiAddress,
+    api: &Interface,
     method: Method,
     path: &str,
     body: Option<&Value>,
@@ -96,10 +117,10 @@ fn send(
         .enable_all()
         .build()
         .context("cannot start the HTTP client")?;
-    let host = match api {
-        ApiAddress::Loopback(address) => address.to_string(),
-        ApiAddress::Unix(_) => "localhost".to_owned(),
-    };
+    let address = &api.address;
+    let authority = address.authority();
+    let is_tcp = authority.is_some();
+    let host = authority.unwrap_or_else(|| "localhost".to_owned());
     let mut request = Request::builder()
         .method(method)
         .uri(path)
@@ -108,7 +129,7 @@ fn send(
     if let Some(tag) = if_match {
         request = request.header(header::IF_MATCH, tag);
     }
-    if let (ApiAddress::Loopback(_), Some(token)) = (api, token()?) {
+    if let (true, Some(token)) = (is_tcp, token()?) {
         request = request.header(header::AUTHORIZATION, token.header());
     }
     let body = body.map(ToString::to_string).unwrap_or_default();
@@ -128,18 +149,18 @@ fn send(
             .with_context(|| format!("no response within {} s{hint}", timeout.as_secs()))?
     });
     let (head, text) = answered
-        .with_context(|| format!("cannot use the API at {api} (set the address with --api)"))?;
+        .with_context(|| format!("cannot use the API at {address} (set the address with --api)"))?;
     let body = if head.status == StatusCode::NO_CONTENT {
         Value::Null
     } else {
         serde_json::from_slice(&text)
-            .with_context(|| format!("the server at {api} is not switchyard"))?
+            .with_context(|| format!("the server at {address} is not switchyard"))?
     };
     Ok(Answer {
         status: head.status,
         tag: head.headers.get(header::ETAG).cloned(),
         body,
-        from: api.clone(),
+        from: address.clone(),
     })
 }
 
@@ -182,10 +203,15 @@ pub fn escaped(name: &str) -> String {
     path
 }
 
-async fn exchange(api: &ApiAddress, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes)> {
-    match api {
+async fn exchange(api: &Interface, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes)> {
+    match &api.address {
         ApiAddress::Loopback(address) => {
             exchange_over(TcpStream::connect(address).await?, request).await
+        }
+        ApiAddress::Https { host, port } => {
+            let tls = tls::connector(api.authority.as_deref())?;
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            exchange_over(tls::connect(&tls, host, stream).await?, request).await
         }
         ApiAddress::Unix(path) => exchange_over(UnixStream::connect(path).await?, request).await,
     }

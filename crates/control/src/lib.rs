@@ -13,6 +13,7 @@ pub mod api;
 pub mod calibration;
 pub mod client;
 pub mod control;
+pub mod credentials;
 mod dataplane;
 mod folders;
 pub mod limits;
@@ -25,8 +26,8 @@ pub mod snapshot;
 pub mod socket_access;
 pub mod state;
 
-pub use api::{Token, TokenError};
 pub use control::{ChangeError, Control};
+pub use credentials::{Token, TokenError};
 pub use dataplane::DataPlane;
 pub use plane::Plane;
 pub use server::{Server, ServerError, ServerOptions};

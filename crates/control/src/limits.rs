@@ -20,8 +20,13 @@ pub const CALIBRATION_SECONDS_DEFAULT: u32 = 30;
 /// Changes and snapshots that wait for the dataplane at one time; the rest queue behind them.
 pub const API_BLOCKING_THREADS_MAX: usize = 4;
 
-/// Time between two lines of the log about connections that the HTTP interface cannot accept.
+/// Time between two lines of the log about connections that the HTTP interface cannot accept, or
+/// whose handshake of TLS failed.
 pub const API_ACCEPT_LOG_PERIOD_MS: u64 = 60_000;
+
+/// Rest of the life of the interface's certificate from which on its reading warns, in seconds: two
+/// weeks, in which a person can act.
+pub const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;
 
 /// Time for which a stop waits for responses that are being written.
 pub const API_STOP_GRACE_MS: u64 = 1_000;

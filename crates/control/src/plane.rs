@@ -356,6 +356,8 @@ impl DataPlane for Plane {
             connections: (&total).into(),
             usage: usage::usage(&snapshot, &self.cores),
             limited: usage::limited(&snapshot, &total),
+            // The interface adds it.
+            api_certificate_expiry_s: None,
             cores: cores.collect(),
             threads: snapshot.threads,
             switch: self.switch(&snapshot),

@@ -3,8 +3,10 @@
 //! What is this: one thread with a single-threaded runtime, and a few more that come and go for
 //! calls that block. It owns the interface's socket and the handlers of SIGTERM, SIGINT and
 //! SIGHUP. It has no periodic timers: without requests and signals it sleeps in the kernel.
+//! It also does the handshakes of TLS.
 //! It must never run on a dataplane core where it can be helped: see [`ServerOptions::cpus`].
 
+mod encrypted;
 mod listener;
 mod managed;
 
@@ -20,11 +22,12 @@ use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::api::{self, Clients, Token};
+use crate::api::{self, Clients};
 use crate::control::Control;
+use crate::credentials::{Credentials, CredentialsError, Token};
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::socket_access::SocketAccess;
-use config::schema::{ApiAddress, ApiLimits};
+use config::schema::{ApiAddress, ApiFiles, ApiLimits};
 use listener::{ApiListener, Bound, Client};
 use managed::TargetProcess;
 pub use managed::{Managed, log_refused};
@@ -36,8 +39,11 @@ pub struct ServerOptions {
     pub api: Option<ApiAddress>,
     /// The access to its Unix socket.
     pub access: SocketAccess,
-    /// The token of requests over TCP; without it there is no interface on a TCP port.
+    /// The token of requests over TCP that may change something. Without it and a file of tokens there
+    /// is no interface on a TCP port.
     pub token: Option<Token>,
+    /// The files of an interface on a TCP port, which SIGHUP reads again.
+    pub files: ApiFiles,
     /// The file that SIGHUP reads again.
     pub config_path: Option<PathBuf>,
     /// The processors that its threads may use: those without a dataplane thread, where there
@@ -60,6 +66,9 @@ pub enum ServerError {
         /// The remedy.
         what_to_do: String,
     },
+    /// Its certificate, key or tokens cannot be used.
+    #[error("the HTTP interface does not start: {0}")]
+    Credentials(#[from] CredentialsError),
     /// The processors are not ours to use.
     #[error("the control thread cannot be placed: {0}")]
     Pin(#[from] PlacementError),
@@ -135,14 +144,21 @@ pub fn run(
 /// # Errors
 /// As [`run`].
 pub fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Server, ServerError> {
-    let bind = |address| listener::bind(address, options.access, options.token.is_some());
+    let bind = |address: &ApiAddress| -> Result<_, ServerError> {
+        let credentials = Credentials::load(address, &options.files, options.token.as_ref())?;
+        let credentials = credentials.map(Arc::new);
+        let bound = listener::bind(address, options.access, credentials.as_deref())?;
+        Ok((bound, credentials))
+    };
     let bound = options.api.as_ref().map(bind).transpose()?;
+    let (bound, credentials) = bound.unzip();
+    let credentials = credentials.flatten();
     let address = bound.as_ref().map(|bound| bound.address().clone());
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("control".to_owned())
-        .spawn(move || serve(managed, bound, options, stopped, &ready))?;
+        .spawn(move || serve(managed, bound, credentials, options, stopped, &ready))?;
     let mut server = Server {
         address,
         stop: Some(stop),
@@ -165,12 +181,14 @@ pub fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Serv
 fn serve<M: Managed>(
     managed: Arc<M>,
     bound: Option<Bound>,
+    credentials: Option<Arc<Credentials>>,
     options: ServerOptions,
     stopped: oneshot::Receiver<()>,
     ready: &mpsc::SyncSender<Result<(), ServerError>>,
 ) {
-    let clients = Arc::new(Clients::new(options.limits));
-    let prepared = prepare(&options, bound, &clients);
+    let clients = Clients::new(options.limits, credentials.clone());
+    let clients = Arc::new(clients);
+    let prepared = prepare(&options, bound, &clients, credentials.as_ref());
     let (runtime, signals, listener, _socket) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -183,8 +201,7 @@ fn serve<M: Managed>(
         let (end_api, api_ends) = oneshot::channel::<()>();
         let api = listener.map(|listener| {
             let loopback = listener.loopback();
-            let token = options.token.clone().filter(|_| loopback.is_some());
-            let router = api::guarded(managed.routes(), loopback, token)
+            let router = api::guarded(managed.routes(), loopback, credentials.clone())
                 .layer(Extension(clients))
                 .layer(middleware::from_fn(listener::answer));
             let service = router.into_make_service_with_connect_info::<Client>();
@@ -195,7 +212,7 @@ fn serve<M: Managed>(
         });
         let _ = ready.send(Ok(()));
         tokio::select! {
-            () = handle(signals, managed, options.config_path) => {}
+            () = handle(signals, managed, options.config_path, credentials) => {}
             _ = stopped => {}
         }
         drop(end_api);
@@ -225,6 +242,7 @@ fn prepare(
     options: &ServerOptions,
     bound: Option<Bound>,
     clients: &Arc<Clients>,
+    credentials: Option<&Arc<Credentials>>,
 ) -> Result<Prepared, ServerError> {
     if let Some(cpus) = &options.cpus {
         let cores: Vec<_> = cpus.iter().copied().map(CoreId).collect();
@@ -243,7 +261,8 @@ fn prepare(
     };
     let (listener, socket) = match bound {
         Some(bound) => {
-            let (listener, socket) = bound.into_listener(Arc::clone(clients))?;
+            let (listener, socket) =
+                bound.into_listener(Arc::clone(clients), credentials.cloned())?;
             (Some(listener), socket)
         }
         None => (None, None),
@@ -253,16 +272,26 @@ fn prepare(
 }
 
 /// Serves signals for ever.
-async fn handle<M: Managed>(mut signals: Signals, managed: Arc<M>, config_path: Option<PathBuf>) {
+async fn handle<M: Managed>(
+    mut signals: Signals,
+    managed: Arc<M>,
+    config_path: Option<PathBuf>,
+    credentials: Option<Arc<Credentials>>,
+) {
     loop {
         let name = tokio::select! {
             _ = signals.terminate.recv() => "SIGTERM",
             _ = signals.interrupt.recv() => "SIGINT",
             _ = signals.hang_up.recv() => {
+                if let Some(credentials) = credentials.clone() {
+                    tokio::task::spawn_blocking(move || credentials.reload());
+                }
                 let Some(path) = config_path.clone() else {
-                    tracing::warn!(
-                        "SIGHUP: there is no file to read again; start with --config FILE"
-                    );
+                    if credentials.is_none() {
+                        tracing::warn!(
+                            "SIGHUP: there is no file to read again; start with --config FILE"
+                        );
+                    }
                     continue;
                 };
                 // Of its own: a change takes its time, and the end of the process does not wait.

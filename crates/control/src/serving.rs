@@ -9,8 +9,8 @@ use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
 use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
 
-use crate::api::Token;
 use crate::control::{ChangeError, Control};
+use crate::credentials::Token;
 use crate::plane::Plane;
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
@@ -26,7 +26,7 @@ pub struct ServingOptions {
     pub config_path: Option<PathBuf>,
     /// The file that keeps changes; without one the end of the process forgets them.
     pub state_path: Option<PathBuf>,
-    /// The token of requests over TCP.
+    /// The token of requests over TCP that may change something.
     pub token: Option<Token>,
 }
 
@@ -102,6 +102,7 @@ impl Serving {
         let server_options = ServerOptions {
             api: configuration.api.clone(),
             access: SocketAccess::of_interface(configuration),
+            files: configuration.api_files.clone(),
             limits: configuration.api_limits,
             token: options.token,
             config_path: options.config_path,

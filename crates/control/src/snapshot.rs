@@ -27,6 +27,9 @@ pub struct Snapshot {
     pub usage: Vec<UsageSnapshot>,
     /// Refusals and waits, by the limit that caused them.
     pub limited: Vec<LimitedSnapshot>,
+    /// End of the life of the HTTP interface's certificate, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_certificate_expiry_s: Option<u64>,
     /// The cores, by number.
     pub cores: Vec<CoreSnapshot>,
     /// The threads in use.

@@ -158,7 +158,7 @@ async fn exchange(control: &Arc<Control>, request: &[u8]) -> io::Result<Vec<u8>>
         end.set_nonblocking(true)?;
     }
     let (near, far) = (UnixStream::from_std(near)?, UnixStream::from_std(far)?);
-    let router = control::api::router(Arc::clone(control), None, None, None);
+    let router = control::api::router(Arc::clone(control), None);
     let server = tokio::spawn(async move { axum::serve(Once(Some(far)), router).await });
     let mut answer = Vec::new();
     let mut buffer = vec![0; 1 << 16];

@@ -1,11 +1,12 @@
 //! `switchyard attach`.
 
 use super::device::LocalDevice;
-use super::{Cores, HostArgs, Poll, block_size, in_range, one_of};
+use super::{ApiAuthorityArgs, Cores, HostArgs, Poll, block_size, in_range, one_of};
 use base::units::CoreId;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use config::schema::{ApiAddress, BlockSize, DEFAULT_NQN, SocketMode, group_number};
 use config::{ConfigError, Keys as _, Spot, Table, Value};
+use control::client::Interface;
 use control::socket_access::SocketAccess;
 use frontend::attach::file::{Entry, Kinds};
 use frontend::attach::{
@@ -52,7 +53,7 @@ pub struct AttachArgs {
     ///
     /// A Unix socket is accessible to the owner of the process only. On 127.0.0.1:PORT clients need a
     /// bearer token: set SWITCHYARD_API_TOKEN, or SWITCHYARD_API_TOKEN_FILE to the path of a file
-    /// with it. With --config, use the key "api" of the file instead.
+    /// with it. With --config, use the key "api" of the file instead, which may be https.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -163,14 +164,25 @@ fn of_entries(file: file::Entries<AttachCommand>) -> File {
 /// Address of the API of a running `switchyard attach`.
 #[derive(Args, Clone, Debug)]
 pub struct AttachApiArgs {
-    /// Address of the HTTP API of the process: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN
-    /// set (or SWITCHYARD_API_TOKEN_FILE, the path of a file with the token)
+    /// Address of the HTTP API of the process: unix:/PATH, 127.0.0.1:PORT or https://HOST:PORT
+    ///
+    /// Over TCP, set SWITCHYARD_API_TOKEN, or SWITCHYARD_API_TOKEN_FILE to the path of a file with the
+    /// token.
     #[arg(
         long,
         value_name = "ADDRESS",
         default_value = "unix:/run/switchyard-attach/api.sock"
     )]
     pub api: ApiAddress,
+    #[command(flatten)]
+    pub authority: ApiAuthorityArgs,
+}
+
+impl AttachApiArgs {
+    /// Returns the interface.
+    pub fn interface(&self) -> Interface {
+        self.authority.interface(&self.api)
+    }
 }
 
 /// List the attachments of a running `switchyard attach`

@@ -1,7 +1,7 @@
 //! `switchyard calibrate`.
 
+use super::ApiArgs;
 use super::host::HostArgs;
-use super::switch::ApiArgs;
 use super::{block_size, measured_seconds, seconds};
 use clap::{Arg, ArgGroup, Args};
 use config::schema::{BlockSize, DEFAULT_NQN, DeviceKind, DeviceTextError};

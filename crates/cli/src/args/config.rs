@@ -19,7 +19,7 @@ use std::path::PathBuf;
   switchyard config apply /etc/switchyard.toml
 
 Exit codes: 0 success, or no difference; 1 differences found (diff); 2 error")]
-#[command(mut_arg("api", |api| api.global(true)))]
+#[command(mut_arg("api", |api| api.global(true)), mut_arg("api_ca", |ca| ca.global(true)))]
 pub struct ConfigArgs {
     #[command(subcommand)]
     pub command: ConfigCommand,

@@ -1,5 +1,6 @@
 //! The command line: every flag once, with short and long help.
 
+mod api;
 mod attach;
 mod bench;
 mod calibrate;
@@ -15,6 +16,7 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, measured_seconds, seconds};
+pub use api::{ApiArgs, ApiAuthorityArgs, ApiFilesArgs};
 #[cfg(test)]
 pub use attach::AttachCommand;
 pub use attach::{AttachArgs, AttachmentsArgs, DetachArgs, load as load_attachments};
@@ -25,7 +27,7 @@ pub use config::{ConfigArgs, ConfigCommand};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
 pub use man::ManArgs;
 pub use serve::ServeArgs;
-pub use switch::{ApiArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 pub use top::TopArgs;
 

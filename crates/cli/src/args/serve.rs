@@ -1,7 +1,7 @@
 //! `switchyard serve`.
 
 use super::device::LocalDevices;
-use super::{Cores, SwitchArgs, block_size};
+use super::{ApiFilesArgs, Cores, SwitchArgs, block_size};
 use clap::{Args, ValueEnum};
 use config::schema::group_number;
 use config::schema::{ApiAddress, BlockSize, Device, DeviceKind, SocketMode};
@@ -34,7 +34,8 @@ pub struct ServeArgs {
     /// Configuration file (TOML); required to listen on other addresses than loopback
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "listen", "devices", "block_size", "cores", "poll", "baseline",
-        "knobs", "api", "api_socket_mode", "api_socket_group",
+        "knobs", "api", "api_certificate", "api_key", "api_tokens", "api_socket_mode",
+        "api_socket_group",
     ])]
     pub config: Option<PathBuf>,
     /// Address to listen on (repeatable); port 0 picks a free port [default: 127.0.0.1:4420]
@@ -50,13 +51,16 @@ pub struct ServeArgs {
     pub cores: Option<Cores>,
     #[command(flatten)]
     pub switch: SwitchArgs,
-    /// Address of the HTTP API and Prometheus metrics: unix:/PATH or 127.0.0.1:PORT [default: none]
+    /// Address of the HTTP API and Prometheus metrics: unix:/PATH, 127.0.0.1:PORT or
+    /// https://ADDRESS:PORT [default: none]
     ///
     /// A Unix socket is accessible to the owner of the process only, unless --api-socket-mode or
-    /// --api-socket-group is given. On 127.0.0.1:PORT clients need a bearer token: set
-    /// SWITCHYARD_API_TOKEN, or SWITCHYARD_API_TOKEN_FILE to the path of a file with it.
+    /// --api-socket-group is given. On a port clients need a bearer token: set SWITCHYARD_API_TOKEN,
+    /// or SWITCHYARD_API_TOKEN_FILE to the path of a file with it, or use --api-tokens.
     #[arg(long, value_name = "ADDRESS")]
     pub api: Option<ApiAddress>,
+    #[command(flatten)]
+    pub api_files: ApiFilesArgs,
     /// Mode of the API's Unix socket, in octal [default: 0600, or 0660 with --api-socket-group]
     #[arg(long, value_name = "MODE", requires = "api")]
     pub api_socket_mode: Option<SocketMode>,

@@ -1,7 +1,7 @@
 //! `switchyard switch`.
 
+use super::ApiArgs;
 use clap::{Args, Subcommand};
-use config::schema::ApiAddress;
 use load::KnobChange;
 use switch::knobs::Preset;
 
@@ -21,19 +21,6 @@ Exit codes: 0 success, 2 error; after an error response of the target nothing ha
 pub struct SwitchCommandArgs {
     #[command(subcommand)]
     pub command: SwitchCommand,
-}
-
-/// Address of the API of a running target.
-#[derive(Args, Clone, Debug)]
-pub struct ApiArgs {
-    /// Address of the target's HTTP API: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN set (or
-    /// SWITCHYARD_API_TOKEN_FILE, the path of a file with the token)
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "unix:/run/switchyard/api.sock"
-    )]
-    pub api: ApiAddress,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -1,6 +1,6 @@
 //! `switchyard tenant`.
 
-use super::switch::ApiArgs;
+use super::ApiArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use config::schema::{Allow, BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
   switchyard tenant events --follow
 
 Exit codes: 0 success, 2 error; after an error response of the target nothing has changed")]
-#[command(mut_arg("api", |api| api.global(true)))]
+#[command(mut_arg("api", |api| api.global(true)), mut_arg("api_ca", |ca| ca.global(true)))]
 pub struct TenantArgs {
     #[command(subcommand)]
     pub command: TenantCommand,

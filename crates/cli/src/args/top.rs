@@ -1,6 +1,6 @@
 //! `switchyard top` on the command line.
 
-use super::switch::ApiArgs;
+use super::ApiArgs;
 use clap::Args;
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ const PATH: &str = "/v1/attachments";
 /// # Errors
 /// An API that is unreachable, or output that cannot be written.
 pub fn list(args: &AttachmentsArgs, output: Output) -> Result<Outcome> {
-    let answer = ask(&args.api.api, Method::GET, PATH, None)?;
+    let answer = ask(&args.api.interface(), Method::GET, PATH, None)?;
     let all = client::read::<AttachmentsAnswer>(&answer)?;
     let reason = |attachment: &AttachmentSnapshot| {
         let error = attachment.error.as_ref()?;
@@ -36,7 +36,7 @@ pub fn detach(args: &DetachArgs, output: Output) -> Result<Outcome> {
     let name = &args.name;
     let force = if args.force { "?force=true" } else { "" };
     let path = format!("{PATH}/{}{force}", client::escaped(name));
-    ask(&args.api.api, Method::DELETE, &path, None)?;
+    ask(&args.api.interface(), Method::DELETE, &path, None)?;
     output.result(
         &json!({ "detached": name }),
         format_args!("detached {name}"),

@@ -23,7 +23,7 @@ pub fn run(name: &str, args: &CalibrateDeviceArgs, output: Output) -> Result<Out
     let stop = signals::stop_flag()?;
     let bar = output.time_bar(Duration::from_secs(1));
     bar.set_message(name.to_owned());
-    let outcome = client::calibrate(&args.api.api, name, &request, &stop, |permille| {
+    let outcome = client::calibrate(&args.api.interface(), name, &request, &stop, |permille| {
         bar.set_position(permille);
     });
     bar.finish_and_clear();

@@ -5,9 +5,8 @@ use crate::exit::Outcome;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, ensure};
 use base::printable;
-use config::schema::ApiAddress;
 use config::{Configuration, Difference, differences, files};
-use control::client::{self, Method, ask};
+use control::client::{self, Interface, Method, ask};
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
@@ -21,7 +20,7 @@ const FILE_PATH: &str = "/v1/config/file";
 /// # Errors
 /// An API that is unreachable or refuses, or a file that cannot be read or written.
 pub fn run(args: &ConfigArgs, output: Output) -> Result<Outcome> {
-    let api = &args.api.api;
+    let api = &args.api.interface();
     match &args.command {
         ConfigCommand::Show => show(api, output),
         ConfigCommand::Save { file, force } => save(api, file, *force, output),
@@ -30,11 +29,11 @@ pub fn run(args: &ConfigArgs, output: Output) -> Result<Outcome> {
     }
 }
 
-fn in_force(api: &ApiAddress) -> Result<Configuration> {
+fn in_force(api: &Interface) -> Result<Configuration> {
     client::read(&ask(api, Method::GET, PATH, None)?)
 }
 
-fn show(api: &ApiAddress, output: Output) -> Result<Outcome> {
+fn show(api: &Interface, output: Output) -> Result<Outcome> {
     let configuration = in_force(api)?;
     if output.json {
         output.result(&configuration, "")?;
@@ -44,7 +43,7 @@ fn show(api: &ApiAddress, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Outcome> {
+fn save(api: &Interface, file: &Path, force: bool, output: Output) -> Result<Outcome> {
     let shown = file.display();
     ensure!(!file.is_dir(), "{shown} is a directory; name a file in it");
     ensure!(
@@ -69,13 +68,13 @@ fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Ou
 
 /// Reports the new content of a file to the target. Returns true if it is the target's
 /// configuration file.
-fn note(api: &ApiAddress, content: &Configuration) -> Result<bool> {
+fn note(api: &Interface, content: &Configuration) -> Result<bool> {
     let answer = ask(api, Method::POST, FILE_PATH, Some(&json!(content)))
         .context("done, but the target could not be notified of the new file content")?;
     client::read(&answer["noted"])
 }
 
-fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome> {
+fn diff(api: &Interface, file: Option<&Path>, output: Output) -> Result<Outcome> {
     let changes = match file {
         Some(file) => {
             let file = config::load_waiting(file)?;
@@ -93,7 +92,7 @@ fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome
     })
 }
 
-fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
+fn apply(api: &Interface, file: &Path, output: Output) -> Result<Outcome> {
     let configuration = config::load_waiting(file)?;
     let answer = ask(api, Method::POST, PATH, Some(&json!(configuration)))?;
     note(api, &configuration)?;

@@ -110,6 +110,7 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     configuration.cores = args.cores.clone().map(|cores| cores.0);
     configuration.switch = Switch(args.switch.knobs()?);
     configuration.api.clone_from(&args.api);
+    configuration.api_files = args.api_files.files();
     configuration.api_socket_mode = args.api_socket_mode;
     configuration.api_socket_group = args.api_socket_group;
     config::validate(&configuration)?;

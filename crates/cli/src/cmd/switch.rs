@@ -5,8 +5,7 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::tables::SwitchAnswer;
 use anyhow::{Result, ensure};
-use config::schema::ApiAddress;
-use control::client::{self, Method, ask};
+use control::client::{self, Interface, Method, ask};
 use load::KnobChange;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -26,23 +25,29 @@ pub fn run(args: &SwitchCommandArgs, output: Output) -> Result<Outcome> {
             let list = KnobList::new();
             output.result(&list, &list)?;
         }
-        SwitchCommand::Show { api } => tell(&ask(&api.api, Method::GET, PATH, None)?, output)?,
+        SwitchCommand::Show { api } => {
+            tell(&ask(&api.interface(), Method::GET, PATH, None)?, output)?
+        }
         SwitchCommand::Set { changes, api } => {
             let mut body = Map::new();
             for KnobChange { key, value } in changes {
                 let twice = body.insert(key.clone(), plain(value));
                 ensure!(twice.is_none(), "{key} is given twice; use it once");
             }
-            turn(&api.api, &Value::Object(body), output)?;
+            turn(&api.interface(), &Value::Object(body), output)?;
         }
         SwitchCommand::Preset { name, api } => {
-            turn(&api.api, &json!({ "baseline": name.to_string() }), output)?;
+            turn(
+                &api.interface(),
+                &json!({ "baseline": name.to_string() }),
+                output,
+            )?;
         }
     }
     Ok(Outcome::Done)
 }
 
-fn turn(api: &ApiAddress, body: &Value, output: Output) -> Result<()> {
+fn turn(api: &Interface, body: &Value, output: Output) -> Result<()> {
     tell(&ask(api, Method::PATCH, PATH, Some(body))?, output)
 }
 

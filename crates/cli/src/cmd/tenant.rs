@@ -6,9 +6,9 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::tables::{DEFAULT_REFUSED, DEFAULT_SERVED, Shown};
 use anyhow::{Error, Result, ensure};
-use config::schema::{ApiAddress, Tenant};
+use config::schema::Tenant;
 use control::api::{TenantAnswer, TenantList};
-use control::client::{self, Method, ask, escaped};
+use control::client::{self, Interface, Method, ask, escaped};
 use serde_json::Value;
 
 const PATH: &str = "/v1/tenants";
@@ -18,7 +18,7 @@ const PATH: &str = "/v1/tenants";
 /// # Errors
 /// An API that is unreachable or refuses, or output that cannot be written.
 pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
-    let api = &args.api.api;
+    let api = &args.api.interface();
     match &args.command {
         TenantCommand::List => {
             let answer = ask(api, Method::GET, PATH, None)?;
@@ -64,7 +64,7 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn set_default_policy(policy: DefaultTenantPolicy, api: &ApiAddress, output: Output) -> Result<()> {
+fn set_default_policy(policy: DefaultTenantPolicy, api: &Interface, output: Output) -> Result<()> {
     let serve = policy == DefaultTenantPolicy::Serve;
     let body = serde_json::json!({ "default_tenant": serve });
     let answer = ask(api, Method::PATCH, PATH, Some(&body))?;

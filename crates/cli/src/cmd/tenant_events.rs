@@ -3,9 +3,8 @@
 use crate::output::Output;
 use crate::tables::Shown;
 use anyhow::Result;
-use config::schema::ApiAddress;
 use control::api::Events;
-use control::client::{self, Method, ask};
+use control::client::{self, Interface, Method, ask};
 
 /// Time that a request waits for an event, in milliseconds; less than the request timeout.
 const WAIT_MS: u64 = 20_000;
@@ -14,7 +13,7 @@ const WAIT_MS: u64 = 20_000;
 ///
 /// # Errors
 /// An API that is unreachable, or output that cannot be written.
-pub fn run(follow: bool, after: u64, api: &ApiAddress, output: Output) -> Result<()> {
+pub fn run(follow: bool, after: u64, api: &Interface, output: Output) -> Result<()> {
     let mut after = after;
     let mut wait_ms = 0;
     loop {

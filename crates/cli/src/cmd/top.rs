@@ -7,9 +7,8 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::screen::{Key, Screen};
 use anyhow::{Context as _, Result};
-use config::schema::ApiAddress;
 use config::with_causes;
-use control::client::{self, Method, ask};
+use control::client::{self, Interface, Method, ask};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,27 +24,28 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// A target that is unreachable at start, or a terminal that cannot be used.
 pub fn run(args: &TopArgs, output: Output) -> Result<Outcome> {
-    let first = look(&args.api.api)?;
+    let api = args.api.interface();
+    let first = look(&api)?;
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if args.once || output.json || !terminal {
         thread::sleep(args.interval);
-        let board = Board::between(Some(&first), &look(&args.api.api)?);
+        let board = Board::between(Some(&first), &look(&api)?);
         output.result(&board, &board)?;
     } else {
-        watch(args, first)?;
+        watch(args, api, first)?;
     }
     Ok(Outcome::Done)
 }
 
-fn look(api: &ApiAddress) -> Result<Sample> {
+fn look(api: &Interface) -> Result<Sample> {
     client::read(&ask(api, Method::GET, "/v1/stats", None)?)
 }
 
-fn watch(args: &TopArgs, first: Sample) -> Result<()> {
+fn watch(args: &TopArgs, api: Interface, first: Sample) -> Result<()> {
     let stop = signals::stop_flag()?;
-    let screen = Screen::new(args.api.api.to_string(), Board::between(None, &first));
+    let screen = Screen::new(api.address.to_string(), Board::between(None, &first));
     let (sender, boards) = sync_channel(1);
-    let (api, interval) = (args.api.api.clone(), args.interval);
+    let interval = args.interval;
     // Never joined: a request to the target may take long.
     thread::Builder::new()
         .name("samples".to_owned())
@@ -68,7 +68,7 @@ impl Drop for Restored {
 }
 
 fn keep_looking(
-    api: &ApiAddress,
+    api: &Interface,
     interval: Duration,
     mut earlier: Sample,
     boards: &SyncSender<Result<Board>>,

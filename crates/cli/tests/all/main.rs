@@ -15,6 +15,7 @@ mod discover;
 mod examples;
 mod exercisers;
 mod hang;
+mod https;
 mod identify;
 mod knob_at;
 mod limits;

@@ -53,6 +53,8 @@ fn target(configuration: &Configuration, root: &Spot<'_>) {
             }
         }
     }
+    let files = &configuration.api_files;
+    files.check(configuration.api.as_ref(), root);
     let place = root.key("device_folders");
     let folders = &configuration.device_folders;
     place.at_most(folders.len(), limits::DEVICE_FOLDERS_MAX, "folders");

@@ -57,7 +57,7 @@ from_found! {
     Uuid: "UUID", |found| parsed(found, Uuid::EXPECTED);
     Nguid: "32 hexadecimal digits", |found| parsed(found, Nguid::EXPECTED);
     Eui64: "16 hexadecimal digits", |found| parsed(found, Eui64::EXPECTED);
-    ApiAddress: "unix:PATH, loopback ADDRESS:PORT", |found| {
+    ApiAddress: "unix:PATH, loopback ADDRESS:PORT, https://ADDRESS:PORT", |found| {
         explained(found, "\"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"")
     };
     SocketMode: "octal digits", |found| explained(found, "permission bits in quotes, like \"0660\"");

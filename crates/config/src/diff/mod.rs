@@ -102,6 +102,15 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
             "api_socket_group",
             old.api_socket_group != new.api_socket_group,
         ),
+        (
+            "api_certificate",
+            old.api_files.api_certificate != new.api_files.api_certificate,
+        ),
+        ("api_key", old.api_files.api_key != new.api_files.api_key),
+        (
+            "api_tokens",
+            old.api_files.api_tokens != new.api_files.api_tokens,
+        ),
         ("api_limits", old.api_limits != new.api_limits),
         ("device_folders", old.device_folders != new.device_folders),
         ("cores", old.cores != new.cores),

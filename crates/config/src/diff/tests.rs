@@ -303,6 +303,7 @@ fn what_needs_a_restart_is_named_key_by_key() {
     new.digests.data = false;
     new.api = Some("127.0.0.1:0".parse().expect("an address"));
     new.api_socket_group = Some(1);
+    new.api_files.api_tokens = Some("tokens".into());
     new.api_limits.connections = 2;
     new.devices.insert("ram1".to_owned(), device(true));
     new.subsystems[0].serial = "X".to_owned();
@@ -315,6 +316,7 @@ fn what_needs_a_restart_is_named_key_by_key() {
             "listen",
             "api",
             "api_socket_group",
+            "api_tokens",
             "api_limits",
             "cores",
             "limits",

@@ -77,9 +77,12 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 12] = [
     "listen",
     "api",
+    "api_certificate",
+    "api_key",
+    "api_tokens",
     "api_socket_mode",
     "api_socket_group",
     "api_limits",

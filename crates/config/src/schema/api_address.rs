@@ -1,7 +1,8 @@
-//! The address of the HTTP interface: a loopback port or a Unix socket, and nothing else.
+//! The address of the HTTP interface: without encryption a loopback port or a Unix socket, with it
+//! any port.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -13,6 +14,13 @@ use crate::limits::UNIX_PATH_BYTES_MAX;
 pub enum ApiAddress {
     /// A TCP port at a loopback address; port 0 takes any free one.
     Loopback(SocketAddr),
+    /// A TCP port with TLS. A server listens at an IP address; a client may name the machine.
+    Https {
+        /// An IP address, or the name of a machine.
+        host: String,
+        /// The port; for a server, 0 takes any free one.
+        port: u16,
+    },
     /// A Unix socket that only its owner may use.
     Unix(PathBuf),
 }
@@ -24,8 +32,9 @@ as_text!(ApiAddress);
 pub enum ApiAddressError {
     /// The address can be reached from other machines.
     #[error(
-        "{0} is not a loopback address, and the interface does not encrypt; \
-         write \"127.0.0.1:{port}\", \"[::1]:{port}\" or a Unix socket like \"unix:/run/switchyard/api.sock\"",
+        "{0} is not a loopback address, and only https encrypts; \
+         write \"127.0.0.1:{port}\", \"[::1]:{port}\", a Unix socket like \
+         \"unix:/run/switchyard/api.sock\", or \"https://{0}\" with a certificate",
         port = .0.port()
     )]
     NotLoopback(SocketAddr),
@@ -34,8 +43,16 @@ pub enum ApiAddressError {
         "the path of a Unix socket is absolute and has at most {UNIX_PATH_BYTES_MAX} bytes; write one like \"unix:/run/switchyard/api.sock\""
     )]
     Path,
+    /// The part behind `https://` is no machine with a port.
+    #[error(
+        "write https:// with an address or a name and a port, like \"https://192.0.2.1:4421\", \
+         \"https://[2001:db8::1]:4421\" or \"https://storage.example:4421\""
+    )]
+    Https,
     /// It is no address at all.
-    #[error("write \"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"")]
+    #[error(
+        "write \"127.0.0.1:4421\", \"unix:/run/switchyard/api.sock\" or \"https://192.0.2.1:4421\""
+    )]
     Malformed,
 }
 
@@ -50,6 +67,9 @@ impl FromStr for ApiAddress {
             }
             return Ok(Self::Unix(path.into()));
         }
+        if let Some(machine) = text.strip_prefix("https://") {
+            return https(machine).ok_or(ApiAddressError::Https);
+        }
         let address: SocketAddr = match text.strip_prefix("localhost:") {
             Some(port) => format!("127.0.0.1:{port}").parse(),
             None => text.parse(),
@@ -62,10 +82,52 @@ impl FromStr for ApiAddress {
     }
 }
 
+/// Reads `HOST:PORT`; a URL may end with a slash.
+fn https(machine: &str) -> Option<ApiAddress> {
+    let (host, port) = machine.trim_end_matches('/').rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    if let Some(host) = host.strip_prefix('[') {
+        let host: Ipv6Addr = host.strip_suffix(']')?.parse().ok()?;
+        return Some(ApiAddress::https((host, port).into()));
+    }
+    // The letters of names `[RFC 1123 §2.1]`.
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let is_name = !host.is_empty() && host.bytes().all(good);
+    is_name.then(|| ApiAddress::Https {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+impl ApiAddress {
+    /// The address of a port with TLS.
+    #[must_use]
+    pub fn https(address: SocketAddr) -> Self {
+        Self::Https {
+            host: address.ip().to_string(),
+            port: address.port(),
+        }
+    }
+
+    /// Returns the address and port of one over TCP, as the authority of a URL.
+    #[must_use]
+    pub fn authority(&self) -> Option<String> {
+        match self {
+            Self::Loopback(address) => Some(address.to_string()),
+            Self::Https { host, port } if host.contains(':') => Some(format!("[{host}]:{port}")),
+            Self::Https { host, port } => Some(format!("{host}:{port}")),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for ApiAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Loopback(address) => write!(f, "{address}"),
+            Self::Https { .. } => {
+                write!(f, "https://{}", self.authority().expect("it is one of TCP"))
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -76,12 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_accepted() {
+    fn without_encryption_only_this_machine_is_accepted() {
         for good in [
             "127.0.0.1:0",
             "[::1]:4421",
             "127.1.2.3:80",
             "unix:/run/a.sock",
+            "https://0.0.0.0:4421",
+            "https://[2001:db8::1]:443",
+            "https://storage-1.example:4421",
         ] {
             let address: ApiAddress = good.parse().expect(good);
             assert_eq!(address.to_string(), good);
@@ -90,11 +155,16 @@ mod tests {
         assert_eq!("/run/a".parse(), Ok(ApiAddress::Unix("/run/a".into())));
         for (bad, why) in [
             ("0.0.0.0:4421", "write \"127.0.0.1:4421\""),
-            ("192.0.2.1:80", "not a loopback address"),
+            ("192.0.2.1:80", "or \"https://192.0.2.1:80\""),
             ("[::]:80", "not a loopback address"),
             ("unix:a.sock", "absolute"),
             (&format!("unix:/{}", "a".repeat(107)), "at most 107"),
             ("4421", "write \"127.0.0.1:4421\""),
+            ("https://storage.example", "and a port"),
+            ("https://2001:db8::1:443", "and a port"),
+            ("https://:443", "and a port"),
+            ("https://a b:443", "and a port"),
+            ("https://u@storage.example:443", "and a port"),
         ] {
             let error = bad.parse::<ApiAddress>().expect_err(bad).to_string();
             assert!(error.contains(why), "{error}");

@@ -6,6 +6,7 @@
 
 mod allow;
 mod api_address;
+mod api_files;
 mod api_limits;
 mod as_text;
 mod declare;
@@ -27,6 +28,7 @@ use crate::limits::NAMESPACES_MAX;
 
 pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
+pub use api_files::ApiFiles;
 pub use api_limits::ApiLimits;
 pub(crate) use as_text::{as_text, text_of};
 pub use declare::{Ranged, Row, Schema, range_text, read_value, toml_text, write_table};
@@ -70,9 +72,12 @@ crate::schema! {
     pub struct Configuration {
         /// Addresses that hosts connect to. Fixed while running.
         pub listen: Vec<SocketAddr> = or(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)]),
-        /// Address of the HTTP interface and `/metrics`: a Unix socket, or a loopback port with the
-        /// token of SWITCHYARD_API_TOKEN or SWITCHYARD_API_TOKEN_FILE. Fixed while running.
+        /// Address of the HTTP interface and `/metrics`: a Unix socket, a loopback port, or any port
+        /// with TLS. Ports need tokens: `api_tokens`, or the variable SWITCHYARD_API_TOKEN or
+        /// SWITCHYARD_API_TOKEN_FILE. Fixed while running.
         pub api: Option<ApiAddress> = optional("no interface"),
+        /// Files of an interface on a port.
+        pub api_files: ApiFiles = flat(),
         /// Permission bits of the interface's Unix socket. Fixed while running.
         pub api_socket_mode: Option<SocketMode> = optional("0600; with a group 0660"),
         /// Group of the interface's Unix socket. Fixed while running.

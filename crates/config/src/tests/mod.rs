@@ -696,3 +696,34 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         "{error}"
     );
 }
+
+#[test]
+fn an_interface_with_tls_has_a_certificate_and_an_address() {
+    let https = "api = \"https://0.0.0.0:4421\"\n";
+    let good =
+        format!("{https}api_certificate = \"c.pem\"\napi_key = \"k.pem\"\napi_tokens = \"t\"");
+    let configuration = parse(&good, Format::Toml).expect("it is good");
+    let again = parse(&configuration.to_toml(), Format::Toml).expect("it is good");
+    assert_eq!(again.api_files.iter().count(), 3);
+    for (text, expected) in [
+        (
+            https.to_owned(),
+            "api_certificate: is missing, and the interface has an https address; write api_certificate",
+        ),
+        (
+            "api = \"127.0.0.1:1\"\napi_key = \"k\"".to_owned(),
+            "api_key: has no interface with TLS; write api = \"https://",
+        ),
+        (
+            "api = \"unix:/a\"\napi_tokens = \"t\"".to_owned(),
+            "api_tokens: has no interface on a port; write api",
+        ),
+        (
+            good.replace("0.0.0.0", "storage.example"),
+            "api: \"storage.example\" is the name of a machine; write the IP address to listen at",
+        ),
+    ] {
+        let found = error(&text);
+        assert!(found.contains(expected), "{found}");
+    }
+}

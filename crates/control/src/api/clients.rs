@@ -8,6 +8,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tokio::sync::Semaphore;
 
+use crate::credentials::Credentials;
 use crate::snapshot::{LimitedSnapshot, Snapshot, UsageSnapshot};
 use config::schema::ApiLimits;
 
@@ -39,15 +40,18 @@ const NAMES: [&str; 5] = [
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) limits: ApiLimits,
+    /// The credentials of an interface over TCP.
+    credentials: Option<Arc<Credentials>>,
     /// Room for connections.
     pub(crate) room: Arc<Semaphore>,
     held_back: [AtomicU64; NAMES.len()],
 }
 
 impl Clients {
-    pub(crate) fn new(limits: ApiLimits) -> Self {
+    pub(crate) fn new(limits: ApiLimits, credentials: Option<Arc<Credentials>>) -> Self {
         Self {
             limits,
+            credentials,
             room: Arc::new(Semaphore::new(limits.connections())),
             held_back: Default::default(),
         }
@@ -58,8 +62,10 @@ impl Clients {
         self.held_back[limit as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds the use of the limits, and the number of clients that each held back.
+    /// Adds the use of the limits, the number of clients that each held back, and the certificate's end.
     fn tell(&self, snapshot: &mut Snapshot) {
+        let credentials = self.credentials.as_ref();
+        snapshot.api_certificate_expiry_s = credentials.and_then(|it| it.current().expiry());
         let max = self.limits.connections;
         snapshot.usage.push(UsageSnapshot {
             limit: NAMES[0].to_owned(),
@@ -93,7 +99,7 @@ impl<S: Sync> FromRequestParts<S> for OfClients {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
         let clients = parts.extensions.get::<Arc<Clients>>().cloned();
         Ok(Self(clients.unwrap_or_else(|| {
-            Arc::new(Clients::new(ApiLimits::default()))
+            Arc::new(Clients::new(ApiLimits::default(), None))
         })))
     }
 }

@@ -1,9 +1,8 @@
 //! Calibration of a device of a running target, from its request to its outcome.
 
-use super::{Method, ask, escaped, read};
+use super::{Interface, Method, ask, escaped, read};
 use crate::calibration::{CalibrationSnapshot, CalibrationState};
 use anyhow::Result;
-use config::schema::ApiAddress;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// # Errors
 /// A target that cannot be reached or refuses.
 pub fn calibrate(
-    api: &ApiAddress,
+    api: &Interface,
     name: &str,
     request: &Value,
     stop: &AtomicBool,

@@ -3,7 +3,7 @@
 //! It is in the environment, because other users of the machine can read command lines: as itself,
 //! or as the name of a file.
 
-use crate::api::Token;
+use crate::credentials::Token;
 use anyhow::{Context as _, Result, bail};
 use config::files;
 use std::path::PathBuf;

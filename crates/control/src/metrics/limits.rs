@@ -1,4 +1,5 @@
-//! Metrics of limits: their use, and the refusals and waits that they cause.
+//! Metrics of the HTTP interface and of limits: the end of its certificate, their use, and the refusals
+//! and waits that they cause.
 
 use std::fmt;
 
@@ -21,11 +22,21 @@ const USAGE: [Metric<UsageSnapshot>; 2] = metrics![UsageSnapshot:
     Gauge "limit_max" "What there is of it" |usage| usage.max;
 ];
 
-/// Writes the use of limits, and the number of times that each held a client back.
+const CERTIFICATE: [Metric<u64>; 1] = metrics![u64:
+    Gauge "api_certificate_expiry_seconds"
+        "End of the life of the HTTP interface's certificate, in seconds since 1970" |expiry| *expiry;
+];
+
+/// Writes the end of the interface's certificate, the use of limits, and the number of times that each
+/// held a client back.
 ///
 /// # Errors
 /// Those of the encoder.
 pub fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    counters(encoder, CERTIFICATE, || {
+        let expiry = snapshot.api_certificate_expiry_s.iter();
+        expiry.map(|expiry| (Labels::new(), expiry))
+    })?;
     counters(encoder, LIMITED, || {
         let limited = snapshot.limited.iter();
         limited.map(|limited| (vec![("limit", limited.limit.clone())], limited))

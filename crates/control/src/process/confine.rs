@@ -71,6 +71,13 @@ impl Paths {
         // Editors often put another file in its place.
         paths.read.extend(config_path.map(parent_of));
         paths.write.extend(state_path.map(parent_of));
+        for file in configuration.api_files.iter() {
+            // Where it is a symbolic link, the place that this leads to as well.
+            paths.read.push(parent_of(file));
+            paths
+                .read
+                .extend(file.canonicalize().as_deref().map(parent_of));
+        }
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
             paths.write.push(parent_of(socket));
         }

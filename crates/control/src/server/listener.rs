@@ -1,15 +1,17 @@
-//! The interface's socket: a loopback port, or a Unix socket, which only its owner may use unless more
-//! is configured.
+//! The interface's socket: a loopback port, any port with TLS, or a Unix socket, which only its owner may
+//! use unless more is configured.
 //!
-//! Any user of the machine reaches a loopback port, so a connection has to show soon that it is
-//! worth its place: it is closed without a request after `request_timeout_ms` of the
-//! [limits](config::schema::ApiLimits), and after a request that is refused for lack of the token. At most
-//! `connections` are open at a time; for one more the oldest one without a request is closed, and where all have had one, it waits.
+//! Strangers reach a port, so a connection has to show soon that it is worth its place: it is closed
+//! without a request after `request_timeout_ms` of the [limits](config::schema::ApiLimits), in which its
+//! handshake of TLS must end as well, and after a request that is refused for lack of a token. At most
+//! `connections` are open at a time; for one more the oldest one without a request is closed, of the
+//! address that has most of these, and where all have had one, it waits.
 //! After that, one on which nothing moves for `idle_timeout_ms` is closed, except while an
 //! answer is due: a change takes its time, and waits for those before it.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,7 +34,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use super::ServerError;
+use super::encrypted::Encrypted;
 use crate::api::{ClientLimit, Clients};
+use crate::credentials::Credentials;
 use crate::limits::API_ACCEPT_LOG_PERIOD_MS;
 use crate::socket_access::SocketAccess;
 use config::schema::ApiAddress;
@@ -71,22 +75,33 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Takes the address; one of TCP only if requests must show a token.
+/// Takes the address; one of TCP only if there is a token that requests can show.
 pub(super) fn bind(
     address: &ApiAddress,
     access: SocketAccess,
-    token: bool,
+    credentials: Option<&Credentials>,
 ) -> Result<Bound, ServerError> {
     match address {
-        ApiAddress::Loopback(_) if !token => Err((
+        ApiAddress::Unix(path) => bind_unix(path, access),
+        _ if credentials.is_none_or(|it| it.current().tokens.is_empty()) => Err((
             io::Error::other(
                 "every user of this machine reaches a TCP port, and there is no token",
             ),
-            "use a Unix socket such as unix:/run/switchyard/api.sock, or set SWITCHYARD_API_TOKEN \
-             or SWITCHYARD_API_TOKEN_FILE",
+            "use a Unix socket such as unix:/run/switchyard/api.sock, or set SWITCHYARD_API_TOKEN, \
+             SWITCHYARD_API_TOKEN_FILE or api_tokens",
         )),
-        ApiAddress::Loopback(ip) => bind_tcp(*ip),
-        ApiAddress::Unix(path) => bind_unix(path, access),
+        ApiAddress::Loopback(address) if !address.ip().is_loopback() => Err((
+            io::Error::other("it can be reached from other machines"),
+            "use a loopback address, a Unix socket, or https with a certificate",
+        )),
+        ApiAddress::Loopback(address) => bind_tcp(*address, ApiAddress::Loopback),
+        ApiAddress::Https { host, port } => match host.parse::<IpAddr>() {
+            Ok(ip) => bind_tcp((ip, *port).into(), ApiAddress::https),
+            Err(_) => Err((
+                io::Error::other(format!("{host:?} is the name of a machine")),
+                "write the IP address to listen at, like https://0.0.0.0:4421",
+            )),
+        },
     }
     .map_err(|(error, what_to_do)| ServerError::Bind {
         address: address.clone(),
@@ -97,18 +112,15 @@ pub(super) fn bind(
 
 type BindError = (io::Error, &'static str);
 
-fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
-    if !address.ip().is_loopback() {
-        return Err((
-            io::Error::other("it can be reached from other machines"),
-            "use a loopback address or a Unix socket",
-        ));
-    }
+fn bind_tcp(
+    address: SocketAddr,
+    shown: impl Fn(SocketAddr) -> ApiAddress,
+) -> Result<Bound, BindError> {
     let bound = || -> io::Result<Bound> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Bound {
-            address: ApiAddress::Loopback(listener.local_addr()?),
+            address: shown(listener.local_addr()?),
             socket: Socket::Tcp(listener),
         })
     };
@@ -189,6 +201,7 @@ impl Bound {
     pub(super) fn into_listener(
         self,
         clients: Arc<Clients>,
+        credentials: Option<Arc<Credentials>>,
     ) -> io::Result<(ApiListener, Option<SocketFile>)> {
         let (socket, file) = match self.socket {
             Socket::Tcp(listener) => {
@@ -204,8 +217,10 @@ impl Bound {
             socket,
             address: self.address,
             clients,
+            credentials,
             fresh: Vec::new(),
-            errors: AcceptErrors::default(),
+            accept_errors: LogPeriod::default(),
+            handshake_errors: Arc::default(),
         };
         Ok((listener, file))
     }
@@ -216,22 +231,24 @@ pub(super) struct ApiListener {
     socket: AsyncSocket,
     address: ApiAddress,
     clients: Arc<Clients>,
+    credentials: Option<Arc<Credentials>>,
     /// Connections that have not had a request, oldest first, and some that have.
     fresh: Vec<Weak<ClientState>>,
-    errors: AcceptErrors,
+    accept_errors: LogPeriod,
+    handshake_errors: Arc<Mutex<LogPeriod>>,
 }
 
-/// Bounds the log lines about connections that cannot be accepted: descriptors may be used up for
-/// long.
+/// Bounds the log lines about connections that cannot be accepted, or whose handshake failed: descriptors
+/// may be used up for long, and strangers may try for ever.
 #[derive(Debug, Default)]
-struct AcceptErrors {
+struct LogPeriod {
     /// Time of the next line.
     next: Option<Instant>,
     /// Errors without a line since the last one.
     suppressed: u64,
 }
 
-impl AcceptErrors {
+impl LogPeriod {
     /// Returns the number of errors that had no line since the last one, if this one may have one.
     fn allow(&mut self, now: Instant) -> Option<u64> {
         if self.next.is_some_and(|next| now < next) {
@@ -249,28 +266,54 @@ enum AsyncSocket {
 }
 
 impl ApiListener {
-    /// The address that requests must name; `None` for a Unix socket.
+    /// The address that requests must name; `None` for one with TLS, and for a Unix socket.
     pub(super) fn loopback(&self) -> Option<SocketAddr> {
         match &self.address {
             ApiAddress::Loopback(address) => Some(*address),
-            ApiAddress::Unix(_) => None,
+            ApiAddress::Https { .. } | ApiAddress::Unix(_) => None,
         }
     }
 
-    /// Waits for room for one more connection: the oldest one without a request makes some.
+    /// Waits for room for one more connection: the oldest one without a request makes some, of the
+    /// address that has most of these.
     async fn room(&mut self) -> OwnedSemaphorePermit {
         self.fresh
             .retain(|client| client.upgrade().is_some_and(|client| client.is_fresh()));
         let room = Arc::clone(&self.clients.room);
         if room.available_permits() == 0 {
             self.clients.count(ClientLimit::Connections);
-            if !self.fresh.is_empty()
-                && let Some(oldest) = self.fresh.remove(0).upgrade()
-            {
+            let fresh: Vec<_> = self.fresh.iter().filter_map(Weak::upgrade).collect();
+            let mut counts = HashMap::new();
+            for client in &fresh {
+                *counts.entry(client.peer).or_insert(0) += 1;
+            }
+            let most = counts.values().max();
+            let mut oldest = fresh.iter();
+            if let Some(oldest) = oldest.find(|client| counts.get(&client.peer) == most) {
                 oldest.end();
+                let ended = Arc::downgrade(oldest);
+                self.fresh.retain(|client| !client.ptr_eq(&ended));
             }
         }
         room.acquire_owned().await.expect("nobody closes it")
+    }
+
+    /// Puts TLS on a connection from `peer`, if the interface has it.
+    fn encrypt(&self, stream: tokio::net::TcpStream, peer: SocketAddr) -> Box<dyn Stream> {
+        let tls = self.credentials.as_ref().and_then(|it| it.current().tls());
+        let Some(tls) = tls else {
+            return Box::new(stream);
+        };
+        let errors = Arc::clone(&self.handshake_errors);
+        Box::new(Encrypted::new(stream, tls, move |error| {
+            let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(suppressed) = errors.allow(Instant::now()) {
+                tracing::warn!(
+                    suppressed,
+                    "the HTTP interface: TLS handshake with {peer} failed: {error}"
+                );
+            }
+        }))
     }
 }
 
@@ -280,19 +323,25 @@ impl axum::serve::Listener for ApiListener {
 
     async fn accept(&mut self) -> (Connection, ()) {
         loop {
-            let accepted: io::Result<Box<dyn Stream>> = match &self.socket {
-                AsyncSocket::Tcp(tcp) => tcp.accept().await.map(|(it, _)| Box::new(it) as _),
-                AsyncSocket::Unix(unix) => unix.accept().await.map(|(it, _)| Box::new(it) as _),
+            let accepted: io::Result<(Box<dyn Stream>, _)> = match &self.socket {
+                AsyncSocket::Tcp(tcp) => {
+                    let accepted = tcp.accept().await;
+                    accepted.map(|(it, peer)| (self.encrypt(it, peer), Some(peer.ip())))
+                }
+                AsyncSocket::Unix(unix) => {
+                    let accepted = unix.accept().await;
+                    accepted.map(|(it, _)| (Box::new(it) as _, None))
+                }
             };
             match accepted {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
                     let room = self.room().await;
-                    let connection = Connection::new(stream, &self.clients, room);
+                    let connection = Connection::new(stream, peer, &self.clients, room);
                     self.fresh.push(Arc::downgrade(&connection.client.0));
                     return (connection, ());
                 }
                 Err(error) => {
-                    if let Some(suppressed) = self.errors.allow(Instant::now()) {
+                    if let Some(suppressed) = self.accept_errors.allow(Instant::now()) {
                         tracing::warn!(
                             suppressed,
                             "the HTTP interface cannot accept a connection: {error}"
@@ -326,11 +375,13 @@ pub(super) struct Connection {
 }
 
 /// The client of a connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Client(Arc<ClientState>);
 
 #[derive(Debug, Default)]
 struct ClientState {
+    /// Its address, or that of its network where such a network is one machine's; `None` on this machine.
+    peer: Option<IpAddr>,
     /// The head of a request has come.
     asked: AtomicBool,
     /// It waits for the answer to a request.
@@ -388,14 +439,23 @@ pub(super) async fn answer(
 }
 
 impl Connection {
-    fn new(stream: Box<dyn Stream>, clients: &Arc<Clients>, room: OwnedSemaphorePermit) -> Self {
+    fn new(
+        stream: Box<dyn Stream>,
+        peer: Option<IpAddr>,
+        clients: &Arc<Clients>,
+        room: OwnedSemaphorePermit,
+    ) -> Self {
         let first = clients.limits.request_timeout();
+        let client = ClientState {
+            peer: peer.map(machine),
+            ..ClientState::default()
+        };
         Self {
             stream,
             clients: Arc::clone(clients),
             deadline: Box::pin(tokio::time::sleep(first)),
             is_late: false,
-            client: Client::default(),
+            client: Client(Arc::new(client)),
             _room: room,
         }
     }
@@ -456,11 +516,25 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Pending => self.watch(Poll::Pending, context),
+            flushed => flushed,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match Pin::new(&mut self.stream).poll_shutdown(context) {
+            Poll::Pending => self.watch(Poll::Pending, context),
+            closed => closed,
+        }
+    }
+}
+
+/// Returns the address by which connections of one machine are counted: of IPv6 the network of 64 bits.
+fn machine(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(peer) => IpAddr::V6((peer.to_bits() >> 64 << 64).into()),
+        peer => peer,
     }
 }
 
@@ -471,7 +545,7 @@ mod tests {
     /// One line a second, for as long as descriptors were used up.
     #[test]
     fn errors_of_accepting_are_logged_once_in_a_while_and_counted() {
-        let mut errors = AcceptErrors::default();
+        let mut errors = LogPeriod::default();
         let begun = Instant::now();
         let period = Duration::from_millis(API_ACCEPT_LOG_PERIOD_MS);
         assert_eq!(errors.allow(begun), Some(0));

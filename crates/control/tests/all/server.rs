@@ -195,7 +195,7 @@ fn a_busy_port_and_the_open_world_are_refused() {
     };
     let error = run(control.clone(), open, || {}).unwrap_err().to_string();
     assert!(
-        error.contains("use a loopback address or a Unix socket"),
+        error.contains("use a loopback address, a Unix socket, or https with a certificate"),
         "{error}"
     );
     let pinned = ServerOptions {

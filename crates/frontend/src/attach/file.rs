@@ -4,7 +4,7 @@
 //! them as [`Kinds`].
 
 use crate::ClassRule;
-use config::schema::{ApiAddress, ApiLimits, Schema as _, Size};
+use config::schema::{ApiAddress, ApiFiles, ApiLimits, Schema as _, Size};
 use config::{
     ConfigError, Format, FoundNode, FromNode, Spot, Table, Value, parse_part, read, read_waiting,
 };
@@ -54,6 +54,8 @@ pub struct Entry<K> {
 pub struct Interface {
     /// Its address.
     pub address: Option<ApiAddress>,
+    /// Its files, if it is on a port.
+    pub files: ApiFiles,
     /// Limits of its clients.
     pub limits: ApiLimits,
 }
@@ -89,6 +91,8 @@ pub fn parse<K: Kinds>(text: &str) -> Result<Entries<K>, ConfigError> {
     parse_part(text, Format::Toml, |file: Entries<K>, root| {
         let limits = &file.interface.limits;
         limits.check_ranges(&root.key("api_limits"));
+        let interface = &file.interface;
+        interface.files.check(interface.address.as_ref(), root);
         let all = root.key("attachments");
         all.at_most(file.attachments.len(), ATTACHMENTS_MAX, "attachments");
         let mut names = BTreeSet::new();
@@ -108,6 +112,7 @@ impl<K: Kinds> FromNode for Entries<K> {
     fn from_node(found: &FoundNode<'_>) -> Option<Self> {
         let table = Table::open(found)?;
         let address = table.or("api", None);
+        let files = table.flat("api_files");
         let limits = table.or_default("api_limits");
         let hint = "write each attachment as [[attachments]] with name and kind";
         let attachments = table.required("attachments", hint);
@@ -115,6 +120,7 @@ impl<K: Kinds> FromNode for Entries<K> {
         Some(Self {
             interface: Interface {
                 address: address?,
+                files: files?,
                 limits: limits?,
             },
             attachments: attachments?,

@@ -63,6 +63,7 @@ pub fn run(origin: Origin, api: Option<ApiAddress>, reporter: Arc<dyn Reporter>)
     let options = ServerOptions {
         api: interface.address.or(api),
         limits: interface.limits,
+        files: interface.files,
         token: control::client::token()?,
         config_path: path,
         ..ServerOptions::default()

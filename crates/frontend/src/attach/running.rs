@@ -584,7 +584,8 @@ mod tests {
 
         let clients = names.map(|name| ask_to_detach(name, &socket));
         gate.wait(1);
-        let list = client::ask(&api, Method::GET, "/v1/attachments", None).expect("an answer");
+        let list =
+            client::ask(&api.into(), Method::GET, "/v1/attachments", None).expect("an answer");
         let left = list["attachments"].as_array().expect("a list").len();
         assert_eq!(left, 4, "{list}");
 

@@ -120,7 +120,7 @@ pub(super) fn interface() -> ApiAddress {
 /// # Errors
 /// It does not answer.
 pub(super) fn sends() -> Result<Sends> {
-    let answer = client::ask(&interface(), Method::GET, "/v1/switch", None)?;
+    let answer = client::ask(&interface().into(), Method::GET, "/v1/switch", None)?;
     let cores: Vec<SwitchSnapshot> = client::read(&answer["cores"])?;
     let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
     Ok(classes.fold(Sends::default(), |sum, (_, class)| {
