@@ -115,7 +115,7 @@ columns! { TENANTS, tenant_cells(row: TenantRow<'_>):
     "device" "device" => Cell::text(&row.device.name),
     "tenant" "tenant" => Cell::text(&row.is.name),
     "class" "class" => class(&row.is.class),
-    "reserved_tokens_per_second" "promised" => Cell::Count(row.is.reserved_tokens_per_second),
+    "reserved_tokens_per_second" "reserved" => Cell::Count(row.is.reserved_tokens_per_second),
     "iops" "IOPS" => row.rise.count(|t| sum([t.reads, t.writes, t.others])),
     "bytes_per_second" "B/s" => row.rise.bytes(|t| sum([t.read_bytes, t.written_bytes])),
     "errors_per_second" "err/s" => row.rise.count(|t| t.errors),
@@ -170,7 +170,7 @@ fn tenants(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     }
 }
 
-/// Returns the cells of a device: sums over its tenants, and the promised part of its tokens.
+/// Returns the cells of a device: sums over its tenants, and the part of its tokens reserved for SLOs.
 /// Latencies of different tenants do not add up.
 fn device_cells(device: &ScheduledDevice, tenants: &[Vec<Cell>]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = match tenants.split_first() {

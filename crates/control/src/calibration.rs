@@ -72,11 +72,11 @@ pub struct CalibrationResult {
     pub p95_before_ns: Option<u64>,
     /// And now.
     pub p95_ns: u64,
-    /// Tokens generated in a second, at the strictest latency that was promised.
+    /// Tokens generated in a second, at the strictest latency of an SLO.
     pub tokens_per_second: u64,
-    /// Of these, what is promised to latency-critical tenants.
+    /// Of these, reserved for SLOs of latency-critical tenants.
     pub reserved_tokens_per_second: u64,
-    /// Tenants with promises that the device cannot keep any more. They stay in force, as far as
+    /// Tenants with SLOs that the device can no longer keep. They stay in force, as far as
     /// the device goes.
     pub unkept: Vec<UnkeptPromise>,
     /// The model, as the text of its file.
@@ -103,7 +103,7 @@ pub struct SeenLoad {
     pub p999_ns: u64,
 }
 
-/// A promise that a device cannot keep.
+/// An SLO that a device cannot keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnkeptPromise {
@@ -160,7 +160,7 @@ impl fmt::Display for CalibrationSnapshot {
         }
         write!(
             f,
-            "in force: {} tokens/s, {} of them promised; {} tokens were spent on it",
+            "in force: {} tokens/s, {} of them reserved for SLOs; the calibration spent {} tokens",
             result.tokens_per_second,
             result.reserved_tokens_per_second,
             self.spent_milli / 1000

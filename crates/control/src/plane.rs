@@ -519,7 +519,7 @@ fn refused(error: TargetError) -> ApplyError {
         TargetError::Exists(_) => (ApplyErrorKind::Conflict, "remove the other one first"),
         TargetError::Refused { .. } => (
             ApplyErrorKind::Conflict,
-            "ask for what would be admitted, or take promises of other tenants back",
+            "request an SLO that would be admitted, or remove SLOs of other tenants",
         ),
         TargetError::Limits(_)
         | TargetError::Knobs(_)

@@ -210,7 +210,7 @@ fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
     sockets + files + channels + CORE_FILES * cores + OTHER_FILES
 }
 
-/// Warns where the configuration promises more connections than there can be.
+/// Warns if the configuration allows more connections than the process may have.
 fn warn_of_few_files(limit: Option<u64>, wanted: u64) {
     if let Some(limit) = limit.filter(|&limit| limit < wanted) {
         tracing::warn!(

@@ -109,8 +109,8 @@ pub const VHOST_MESSAGE_TIME: Nanos = Nanos::from_secs(10);
 /// the machine, is blocked meanwhile.
 pub const VHOST_STOP_TIME: Nanos = Nanos::from_secs(2);
 
-/// Time for a machine to disconnect after a second machine has connected; after it the first is
-/// disconnected.
+/// Time for the connected virtual machine to disconnect after a second one has connected; after it
+/// the second one is disconnected.
 pub const VHOST_SECOND_TIME: Nanos = Nanos::from_secs(2);
 
 /// Maximum log lines that clients or guests of a server can cause in each [`LOG_PERIOD`]: enough to

@@ -321,7 +321,7 @@ counters! {
         /// Connections of the tenant, one for each namespace that they can use.
         seats,
         /// Reads completed under a latency SLO.
-        promised_reads => Counter "tenant_promised_reads",
+        slo_reads => Counter "tenant_slo_reads",
         /// Reads that exceeded the latency of the SLO.
         late_reads => Counter "tenant_late_reads",
     }

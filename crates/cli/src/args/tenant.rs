@@ -142,14 +142,14 @@ pub struct TenantChange {
     #[arg(long = "allow", value_name = "WHAT")]
     pub allow: Vec<Allow>,
     /// Best-effort: weight in the spare capacity, relative to other tenants; a tenant with an SLO
-    /// also needs --no-promise
+    /// also needs --no-slo
     #[arg(long, value_name = "N", conflicts_with_all = ["iops", "latency_us", "percentile",
         "read_percent", "request_size"])]
     pub weight: Option<u32>,
     /// Remove the SLO: the tenant becomes best-effort
     #[arg(long, conflicts_with_all = ["iops", "latency_us", "percentile", "read_percent",
         "request_size"])]
-    pub no_promise: bool,
+    pub no_slo: bool,
     /// SLO: requests per second
     #[arg(long, value_name = "N")]
     pub iops: Option<u64>,
@@ -177,20 +177,20 @@ impl TenantChange {
         if !self.allow.is_empty() {
             tenant.permissions = Allow::permissions(&self.allow)?;
         }
-        if self.no_promise {
+        if self.no_slo {
             tenant.latency_critical = None;
         }
         if let Some(weight) = self.weight {
             if tenant.latency_critical.is_some() {
                 return Err(format!(
                     "tenant {:?} has an SLO, and --weight is for best-effort tenants; add \
-                     --no-promise to remove the SLO, or omit --weight",
+                     --no-slo to remove the SLO, or omit --weight",
                     tenant.name
                 ));
             }
             tenant.best_effort = Some(BestEffort { weight });
         }
-        self.promise(tenant)
+        self.change_slo(tenant)
     }
 
     /// Changes the criteria by which hosts belong to the tenant.
@@ -219,7 +219,7 @@ impl TenantChange {
     }
 
     /// Changes the SLO.
-    fn promise(&self, tenant: &mut Tenant) -> Result<(), String> {
+    fn change_slo(&self, tenant: &mut Tenant) -> Result<(), String> {
         let numbers = [self.iops, self.latency_us, self.read_percent];
         let names_none = numbers.iter().all(Option::is_none);
         if names_none && self.percentile.is_none() && self.request_size.is_none() {
@@ -301,9 +301,9 @@ mod tests {
             ..TenantChange::default()
         };
         let error = share.apply(&mut tenant).unwrap_err();
-        assert!(error.contains("--no-promise"), "{error}");
+        assert!(error.contains("--no-slo"), "{error}");
         assert_eq!(tenant.latency_critical, Some(slo));
-        share.no_promise = true;
+        share.no_slo = true;
         share.apply(&mut tenant).unwrap();
         assert_eq!(tenant.latency_critical, None);
         assert_eq!(tenant.best_effort, Some(BestEffort { weight: 7 }));

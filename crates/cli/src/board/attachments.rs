@@ -25,7 +25,7 @@ columns! { ATTACHMENTS, attachment_cells(row: AttachmentRow<'_>):
     "written_bytes_per_second" "write B/s" => row.rise.bytes(|c| c.written_bytes),
     "others_per_second" "other/s" => row.rise.count(|c| c.others),
     "errors_per_second" "err/s" => row.rise.count(|c| c.errors),
-    "under_way" "in flight" => Cell::Count(row.is.under_way),
+    "outstanding" "outstanding" => Cell::Count(row.is.under_way),
     "size_bytes" "size" => Cell::Bytes(row.attachment.size_bytes),
     "device" "device" => Cell::text(&row.attachment.device),
 }
@@ -79,7 +79,7 @@ mod tests {
     fn after(seconds: u64) -> Sample {
         let class = |class: &str| AttachmentClass {
             class: class.to_owned(),
-            under_way: 3,
+            outstanding: 3,
             counts: IoCounts {
                 reads: 100 * seconds,
                 read_bytes: 409_600 * seconds,

@@ -30,7 +30,7 @@ fn a_usual_terminal_has_all_panes() {
         [
             "127.0.0.1:4421: up 1d 1:00:02, 0 connections, 1 controllers, 1/2 threads",
             "TENANTS",
-            "device  tenant  class          promised  IOPS   B/s  err/s  spent/s  earned/s",
+            "device  tenant  class          reserved  IOPS   B/s  err/s  spent/s  earned/s",
             "slow    (all)   1000 tokens/s       600   400  1.4M      0      920      2400",
             "slow    backup  weight 20             0   300  1.1M      0      690      1800",
             "slow    db      p95 500us           600   100  380K      0      230       600",
@@ -135,11 +135,11 @@ fn sorting_leaves_a_device_before_its_tenants() {
         lines[3..6].iter().filter_map(name).collect()
     };
     assert_eq!(names(&mut screen), ["(all)", "backup", "db"]);
-    // By what is promised: most first.
+    // By reserved tokens, most first.
     for _ in 0..4 {
         screen.press(Key::NextSort);
     }
-    assert_eq!(seen(&mut screen, 80, 24)[1], "TENANTS by promised");
+    assert_eq!(seen(&mut screen, 80, 24)[1], "TENANTS by reserved");
     assert_eq!(names(&mut screen), ["(all)", "db", "backup"]);
     for _ in 0..3 {
         screen.press(Key::PreviousSort);

@@ -28,7 +28,7 @@ impl fmt::Display for Shown<'_, TenantEvent> {
                  ms, {} reserved, {} commands waiting",
                 demand.asked_milli / 1000,
                 demand.window_ms,
-                demand.promised_milli / 1000,
+                demand.reserved_milli / 1000,
                 demand.waiting
             ),
             TenantEventKind::OverrunEnded => write!(

@@ -150,7 +150,7 @@ fn a_tenant_that_asks_for_more_than_was_promised_is_an_event() {
         (&first["tenant"], &first["device"]),
         (&"db".into(), &"slow".into())
     );
-    assert_eq!(first["promised_tokens_per_second"], 100);
+    assert_eq!(first["reserved_tokens_per_second"], 100);
     let text = stdout(&tenant(&["events"], &socket));
     assert!(
         text.starts_with("1: db exceeds the rate of its SLO on slow: "),

@@ -57,7 +57,7 @@ crate::schema! {
         pub iops: u64 = required("write how many requests a second, like iops = 70000")
             in 1..=RATE_MAX,
         /// Reads in 100 requests.
-        pub read_percent: u64 = required("write how many of 100 requests read, like read_percent = 80")
+        pub read_percent: u64 = or(100)
             in 0..=100,
         /// Size of each request.
         pub request_size: Size = or(DEFAULT_REQUEST_SIZE) in 1..=SLO_REQUEST_BYTES_MAX.into(),

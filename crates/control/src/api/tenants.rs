@@ -1,4 +1,4 @@
-//! `/v1/tenants`: declared tenants, their promises, and the service that they got.
+//! `/v1/tenants`: declared tenants, their SLOs, and the service they received.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -37,7 +37,7 @@ pub struct SharedDevice {
     pub device: String,
     /// Tokens generated in a second.
     pub tokens_per_second: u64,
-    /// Of these, what is promised to latency-critical tenants.
+    /// Of these, reserved for SLOs of latency-critical tenants.
     pub reserved_tokens_per_second: u64,
 }
 
@@ -174,7 +174,7 @@ fn changed(
     }])
 }
 
-/// Adds the tenant of the body. A promise that a device cannot keep is a conflict, with an error
+/// Adds the tenant of the body. An SLO that a device cannot keep is a conflict, with an error
 /// that says what would be admitted.
 async fn add(State(state): State<ApiState>, body: Body) -> Result<Response, ApiError> {
     let tenant: Tenant = body.read()?;

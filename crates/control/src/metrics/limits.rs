@@ -11,7 +11,7 @@ use target::Metric;
 
 const LIMITED: [Metric<LimitedSnapshot>; 1] = metrics![LimitedSnapshot:
     Counter "limited"
-        "Times that a limit held somebody back: a connection, controller or command was refused, a \
+        "Times that a limit took effect: a connection, controller or command was refused, a \
          command or an answer waited, a connection was closed because its host or client took too \
          long, or a change took too long"
         |limited| limited.count;

@@ -13,14 +13,14 @@ use target::{Metric, TenantStats};
 const DEVICE: [Metric<ScheduledDevice>; 2] = metrics![ScheduledDevice:
     Gauge "device_tokens_per_second" "Tokens generated in a second" |d| d.tokens_per_second;
     Gauge "device_reserved_tokens_per_second"
-        "Tokens a second that are promised to latency-critical tenants"
+        "Tokens per second reserved for the SLOs of latency-critical tenants"
         |d| d.reserved_tokens_per_second;
 ];
 
 const TENANT: [Metric<TenantSnapshot>; 2] = metrics![TenantSnapshot:
-    Gauge "tenant_reserved_tokens_per_second" "Tokens a second that the tenant's promise takes"
+    Gauge "tenant_reserved_tokens_per_second" "Tokens per second reserved for the tenant's SLO"
         |t| t.reserved_tokens_per_second;
-    Gauge "tenant_overruns" "1 while the tenant keeps asking for more than it is promised"
+    Gauge "tenant_overruns" "1 while the tenant's load is above its SLO"
         |t| t.overruns.into();
 ];
 
@@ -62,7 +62,7 @@ fn by_labels(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         // Whole tokens, as the metrics of rates have them.
         moved.map(|(flow, milli)| (flow, milli / 1000))
     })?;
-    let help = "Seconds with reads, by whether the promise was kept";
+    let help = "Seconds with reads, by whether they met the SLO";
     let metric = ("tenant_windows", help, None);
     by_word(encoder, metric, tenants(snapshot), "slo", |t| {
         [("met", t.windows.met), ("missed", t.windows.missed)]

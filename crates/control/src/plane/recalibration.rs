@@ -178,8 +178,8 @@ impl Run {
             tracing::warn!(
                 tenant,
                 device = name,
-                "a promise does not fit a device any more since it was calibrated, and stays in \
-                 force as far as the device goes: {refusal}"
+                "since its calibration, the device cannot keep a tenant's SLO; the SLO stays in \
+                 force as far as the device allows: {refusal}"
             );
         }
         let plan = qos.plan();

@@ -28,7 +28,7 @@ fn events_are_told_by_number_and_to_those_who_wait() {
         device: "fast".to_owned(),
         demand: target::Demand {
             window_ms: 1_000,
-            promised_milli: 100_000,
+            reserved_milli: 100_000,
             asked_milli: 250_000,
             waiting: 9,
         },

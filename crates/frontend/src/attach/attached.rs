@@ -175,7 +175,7 @@ pub(crate) fn of_class(class: Class, counts: IoCounts) -> AttachmentClass {
     AttachmentClass {
         class: class.properties().name.to_owned(),
         // A core counts one after the other, so a part may be ahead of its whole.
-        under_way: counts.begun.saturating_sub(counts.requests()),
+        outstanding: counts.begun.saturating_sub(counts.requests()),
         counts,
     }
 }

@@ -51,8 +51,8 @@ const ATTACHMENT: [Metric<AttachmentSnapshot>; 3] = metrics![AttachmentSnapshot:
 
 const CLASS: [Metric<AttachmentClass>; 2] = metrics![AttachmentClass:
     Counter "attachment_errors" "Requests completed with an error" |class| class.counts.errors;
-    Gauge "attachment_under_way" "Requests that the device was given and has not finished"
-        |class| class.under_way;
+    Gauge "attachment_outstanding" "Requests submitted to the device and not completed"
+        |class| class.outstanding;
 ];
 
 /// Each attachment's counters of each class, with their labels.
@@ -136,7 +136,7 @@ mod tests {
             format!("switchyard_attachment_requests_total{{{read}}} 3"),
             format!("switchyard_attachment_data_bytes_total{{{read}}} 4096"),
             format!("switchyard_attachment_errors_total{{{of},class=\"latency\"}} 1"),
-            format!("switchyard_attachment_under_way{{{of},class=\"latency\"}} 0"),
+            format!("switchyard_attachment_outstanding{{{of},class=\"latency\"}} 0"),
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
         }

@@ -81,7 +81,7 @@ pub struct AttachmentClass {
     /// Name of the class.
     pub class: String,
     /// Requests that the device was given and has not finished.
-    pub under_way: u64,
+    pub outstanding: u64,
     /// Those that it has finished.
     #[serde(flatten)]
     pub counts: IoCounts,

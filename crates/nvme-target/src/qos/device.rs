@@ -166,7 +166,7 @@ impl DeviceQos {
                 Some((Notice::Began, demand)) => tracing::warn!(
                     tenant = name,
                     device,
-                    promised_tokens = demand.promised_milli / 1000,
+                    reserved_tokens = demand.reserved_milli / 1000,
                     asked_tokens = demand.asked_milli / 1000,
                     "a tenant exceeds the rate of its SLO: its requests are delayed and may miss \
                      the latency; raise its iops"

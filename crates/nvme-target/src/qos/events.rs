@@ -42,8 +42,8 @@ pub struct Demand {
     /// Length of the observation, in milliseconds.
     pub window_ms: u32,
     /// Reserved thousandths of a token per second; displayed in whole tokens.
-    #[serde(rename = "promised_tokens_per_second", with = "whole_tokens")]
-    pub promised_milli: u64,
+    #[serde(rename = "reserved_tokens_per_second", with = "whole_tokens")]
+    pub reserved_milli: u64,
     /// Demanded thousandths of a token per second: the tokens spent, and newly waiting commands at
     /// the average price of those spent.
     #[serde(rename = "asked_tokens_per_second", with = "whole_tokens")]

@@ -45,7 +45,7 @@ struct Looked {
     asked: VecDeque<Asked>,
     windows: Windows,
     /// The counters at the beginning of the current window.
-    promised_reads: u64,
+    slo_reads: u64,
     late_reads: u64,
 }
 
@@ -133,12 +133,12 @@ impl TenantRecord {
             waiting: stats.waiting,
         });
         let notice = looked.overrun.look(account.limited_rounds())?;
-        let promised_milli = match account.contract() {
+        let reserved_milli = match account.contract() {
             Contract::LatencyCritical(rate) => rate.0.saturating_mul(1000),
             Contract::BestEffort(_) | Contract::Closed => 0,
         };
         let demand = Demand {
-            promised_milli,
+            reserved_milli,
             ..demand(&looked.asked)
         };
         Some((notice, demand))
@@ -148,9 +148,9 @@ impl TenantRecord {
     pub(crate) fn end_window(&self, slo: &Slo) {
         let (stats, _) = self.total();
         let mut looked = lock(&self.looked);
-        let reads = stats.promised_reads.wrapping_sub(looked.promised_reads);
+        let reads = stats.slo_reads.wrapping_sub(looked.slo_reads);
         let late = stats.late_reads.wrapping_sub(looked.late_reads);
-        looked.promised_reads = stats.promised_reads;
+        looked.slo_reads = stats.slo_reads;
         looked.late_reads = stats.late_reads;
         if reads == 0 {
             return;
@@ -185,7 +185,7 @@ fn demand(looks: &VecDeque<Asked>) -> Demand {
     let window_ms = OVERRUN_WINDOW.as_millis() * looks;
     Demand {
         window_ms: u32::try_from(window_ms).unwrap_or(u32::MAX),
-        promised_milli: 0,
+        reserved_milli: 0,
         asked_milli: asked
             .saturating_mul(1000)
             .checked_div(window_ms)
@@ -241,7 +241,7 @@ mod tests {
         let mut counted = [TenantStats::default(); 2];
         let mut window = |reads: [u64; 2], late: [u64; 2]| {
             for core in 0..2 {
-                counted[core].promised_reads += reads[core];
+                counted[core].slo_reads += reads[core];
                 counted[core].late_reads += late[core];
                 record.core(core).stats.publish(&counted[core]);
             }

@@ -163,7 +163,7 @@ impl CoreTenant {
             _ => stats.others += 1,
         }
         if read && let Some(promised) = self.record.promised() {
-            stats.promised_reads += 1;
+            stats.slo_reads += 1;
             let late = done.took > promised;
             stats.late_reads += u64::from(late);
             lateness.count(late, self.record.late_permille());

@@ -179,7 +179,7 @@ fn the_operator_is_told_when_a_tenant_asks_for_too_much() {
         (event.tenant.as_str(), event.device.as_str()),
         (HOST, "flash")
     );
-    assert_eq!(event.demand.promised_milli, 500_000);
+    assert_eq!(event.demand.reserved_milli, 500_000);
     assert!(event.demand.asked_milli > 0 && event.demand.window_ms > 0);
     for queue in &mut critical {
         for _ in 0..1000 {
@@ -216,7 +216,7 @@ fn late_reads_are_counted_and_nothing_is_forgotten_with_a_connection() {
         });
     }
     let TenantSnapshot { stats, latency, .. } = tenant_of(&bed, HOST);
-    assert_eq!((stats.read_bytes, stats.promised_reads), (6 << 20, 6));
+    assert_eq!((stats.read_bytes, stats.slo_reads), (6 << 20, 6));
     assert!((1..=6).contains(&stats.late_reads), "{stats:?}");
     assert_eq!(latency.reads.commands(), 6);
     assert_eq!(latency.device_reads.commands(), 6);
