@@ -25,7 +25,7 @@ columns! { ATTACHMENTS, attachment_cells(row: AttachmentRow<'_>):
     "written_bytes_per_second" "write B/s" => row.rise.bytes(|c| c.written_bytes),
     "others_per_second" "other/s" => row.rise.count(|c| c.others),
     "errors_per_second" "err/s" => row.rise.count(|c| c.errors),
-    "outstanding" "outstanding" => Cell::Count(row.is.under_way),
+    "outstanding" "outstanding" => Cell::Count(row.is.outstanding),
     "size_bytes" "size" => Cell::Bytes(row.attachment.size_bytes),
     "device" "device" => Cell::text(&row.attachment.device),
 }
