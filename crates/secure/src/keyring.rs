@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::chap::Secret;
+use crate::Hash;
+use crate::chap::{Group, Secret};
 use crate::psk::TlsKey;
 
 /// The keys of one host.
@@ -25,6 +26,26 @@ pub struct KeyRing {
     pub hosts: BTreeMap<String, HostKeys>,
     /// Keys of every host that is allowed and has no keys of the kind itself.
     pub any: HostKeys,
+    /// What the target accepts in DH-HMAC-CHAP.
+    pub policy: ChapPolicy,
+}
+
+/// Hash functions and groups that a target accepts in DH-HMAC-CHAP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChapPolicy {
+    /// Hash functions; default all.
+    pub hashes: Vec<Hash>,
+    /// Diffie-Hellman groups; default all.
+    pub groups: Vec<Group>,
+}
+
+impl Default for ChapPolicy {
+    fn default() -> Self {
+        Self {
+            hashes: Hash::ALL.to_vec(),
+            groups: Group::ALL.to_vec(),
+        }
+    }
 }
 
 impl KeyRing {
@@ -53,6 +74,13 @@ impl KeyRing {
     pub fn is_without_tls(&self) -> bool {
         let mut all = self.hosts.values().chain([&self.any]);
         all.all(|keys| keys.tls.is_empty())
+    }
+
+    /// Returns true if no host has a secret of DH-HMAC-CHAP.
+    #[must_use]
+    pub fn is_without_chap(&self) -> bool {
+        let mut all = self.hosts.values().chain([&self.any]);
+        all.all(|keys| keys.chap.is_empty())
     }
 
     fn chap_keys(&self, hostnqn: &str) -> &HostKeys {

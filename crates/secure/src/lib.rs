@@ -15,5 +15,5 @@ pub mod psk;
 pub use client_hello::{ClientHello, ClientHelloError};
 pub use hash::Hash;
 pub use interchange::KeyError;
-pub use keyring::{HostKeys, KeyRing};
+pub use keyring::{ChapPolicy, HostKeys, KeyRing};
 pub use psk::{Psk, TlsKey};

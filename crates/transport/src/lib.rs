@@ -14,6 +14,7 @@
 //! supplies send lists, and orders sends between connections. This crate has the framing, the
 //! current receive, the send lists, the doorbell, and the accounting of each caravan.
 
+pub mod key_file;
 pub mod limits;
 mod pdus;
 mod receiver;

@@ -24,3 +24,10 @@ const _: () = assert!(
     TERM_REQ_BYTES_MAX <= PDU_HEADER_BYTES_MAX,
     "a termination request fits where an answer does"
 );
+
+/// Size of a file with keys in bytes: all keys at their longest, and as much again for comments.
+pub const KEY_FILE_BYTES_MAX: usize = 16 * 1024;
+
+/// Keys in one file. A change of keys needs two; each key more costs a target that looks for the
+/// one of a host up to four derivations.
+pub const KEYS_PER_FILE_MAX: usize = 16;
