@@ -11,6 +11,7 @@ mod hash;
 mod interchange;
 pub mod keyring;
 pub mod psk;
+pub mod record;
 
 pub use client_hello::{ClientHello, ClientHelloError};
 pub use hash::Hash;
