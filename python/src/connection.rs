@@ -11,6 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A connected subsystem.
@@ -22,7 +23,8 @@ pub(crate) struct Target {
 /// Connects to a subsystem.
 #[pyfunction]
 #[pyo3(signature = (address, nqn, *, host_nqn=None, request_class=None, header_digest=false,
-    data_digest=false, connect_timeout=None, command_timeout=None, loss_timeout=None, path=None))]
+    data_digest=false, connect_timeout=None, command_timeout=None, loss_timeout=None, path=None,
+    tls_key_file=None))]
 pub(crate) fn connect(
     py: Python<'_>,
     address: &str,
@@ -35,6 +37,7 @@ pub(crate) fn connect(
     #[pyo3(from_py_with = time)] command_timeout: Option<Duration>,
     #[pyo3(from_py_with = time)] loss_timeout: Option<Duration>,
     path: Option<&str>,
+    tls_key_file: Option<PathBuf>,
 ) -> PyResult<Target> {
     let class = class(request_class)?.unwrap_or(Class::DEFAULT);
     let mut builder = Host::builder().digests(header_digest, data_digest);
@@ -53,6 +56,9 @@ pub(crate) fn connect(
     if let Some(name) = path {
         let path = name.parse::<PathSpec>();
         builder = builder.path(path.map_err(|error| PyValueError::new_err(error.to_string()))?);
+    }
+    if let Some(file) = tls_key_file {
+        builder = builder.tls_key_file(file);
     }
     let connect = || builder.build()?.connect(address, nqn);
     let subsystem = py.detach(connect).map_err(host_error)?;

@@ -23,6 +23,7 @@ pub const ROOMS: &[(&str, &str)] = rows! {
     "crates/reactor/src/memory/region.rs" => "mappings, and copies that bypass the caches";
     "crates/reactor/src/preemption.rs" => "`getrusage` of one thread";
     "crates/reactor/src/priority.rs" => "scheduling calls for one thread";
+    "crates/reactor/src/tls/library.rs" => "callbacks of the TLS library";
     "crates/reactor/src/uring/listener.rs" => "the descriptor of an accepted connection";
     "crates/reactor/src/uring/ring.rs" => "the submission queue of io_uring";
     "crates/reactor/src/uring/socket.rs" => "`sendmsg` and `recvmsg`";

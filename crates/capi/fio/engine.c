@@ -26,6 +26,7 @@ struct engine_options {
     char *target;
     char *nqn;
     char *host_nqn;
+    char *tls_key_file;
     unsigned int nsid;
     unsigned int request_class;
     unsigned int gather;
@@ -63,6 +64,14 @@ static struct fio_option engine_options[] = {
         .help = "NQN of this host; without it, one that is made up",
         .type = FIO_OPT_STR_STORE,
         OFFSET(host_nqn),
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_tls_key",
+        .lname = "TLS key",
+        .help = "File with TLS keys of this host; without it, no TLS",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(tls_key_file),
         ENGINE_OPTION,
     },
     {
@@ -191,6 +200,7 @@ static int open_disk(struct thread_data *td, sw_target **target, sw_namespace **
         .size = sizeof options,
         .host_nqn = given->host_nqn,
         .request_class = given->request_class,
+        .tls_key_file = given->tls_key_file,
     };
     int result = sw_connect(given->target, given->nqn, &options, target);
     if (result < 0)

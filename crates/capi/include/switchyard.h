@@ -161,6 +161,10 @@ typedef struct sw_options {
    * executes the calls of all threads.
    */
   const char *path;
+  /**
+   * File with TLS keys of this host, of mode 0600: connections use TLS 1.3. NULL: without TLS.
+   */
+  const char *tls_key_file;
 } sw_options;
 
 /**

@@ -56,12 +56,14 @@ pub struct Options {
     /// closes the namespace, until the next call of this thread. NULL: a thread of the library
     /// executes the calls of all threads.
     pub path: *const c_char,
+    /// File with TLS keys of this host, of mode 0600: connections use TLS 1.3. NULL: without TLS.
+    pub tls_key_file: *const c_char,
 }
 
-// SAFETY: a `usize`, two pointers and six 32-bit numbers leave no gap.
+// SAFETY: a `usize`, three pointers and six 32-bit numbers leave no gap.
 unsafe impl Versioned for Options {}
 
-const _: () = assert!(size_of::<Options>() == 48, "the layout is part of the ABI");
+const _: () = assert!(size_of::<Options>() == 56, "the layout is part of the ABI");
 
 /// Threads and connections that queues of a process share. Opaque.
 #[derive(Debug)]

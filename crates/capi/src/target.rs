@@ -90,6 +90,11 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
         let path = path.map_err(|error| Failure::new(libc::EINVAL, error.to_string()))?;
         builder = builder.path(path);
     }
+    if !options.tls_key_file.is_null() {
+        // SAFETY: the header asks for a string.
+        let path = unsafe { memory::text(options.tls_key_file, "tls_key_file") }?;
+        builder = builder.tls_key_file(path);
+    }
     let subsystem = builder.build()?.connect(address, nqn)?;
     Ok(Connected { subsystem, class })
 }

@@ -7,7 +7,10 @@ use std::sync::{Arc, mpsc};
 
 use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
+use secure::{HostKeys, KeyRing};
 use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
+
+use transport::key_file::{self, KeyFileError};
 
 use crate::control::{ChangeError, Control};
 use crate::credentials::Token;
@@ -17,7 +20,7 @@ use crate::process::service_manager::ServiceManager;
 use crate::server::{self, Server, ServerError, ServerOptions};
 use crate::socket_access::SocketAccess;
 use crate::state::{StateError, StateFile};
-use config::schema::{ApiAddress, Configuration, Device, DeviceKind};
+use config::schema::{ApiAddress, Configuration, Device, DeviceKind, TlsMode};
 
 /// Options of a target beside its configuration.
 #[derive(Debug, Default)]
@@ -39,6 +42,9 @@ pub enum ServingError {
     /// The target refused its limits or options.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The file of TLS keys cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
     /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -86,6 +92,16 @@ impl Serving {
         let store = options.state_path.as_deref().map(StateFile::open);
         let store = store.transpose()?;
         let target = Target::new(limits(configuration), cores.len())?;
+        if let Some(path) = &configuration.tls_key {
+            let keys = key_file::tls_keys(path)?;
+            target.set_keys(KeyRing {
+                any: HostKeys {
+                    tls: keys,
+                    ..HostKeys::default()
+                },
+                ..KeyRing::default()
+            });
+        }
         let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
         let control = Arc::new(Control::resume(configuration, plane, store)?);
         let running = RunningTarget::start(
@@ -94,6 +110,11 @@ impl Serving {
                 listen: configuration.listen.clone(),
                 cores: cores.clone(),
                 named: configuration.cores.is_some(),
+                tls: match configuration.tls {
+                    TlsMode::Off => target::TlsMode::Off,
+                    TlsMode::Allowed => target::TlsMode::Allowed,
+                    TlsMode::Required => target::TlsMode::Required,
+                },
                 ..TargetOptions::default()
             },
         )?;

@@ -1,5 +1,6 @@
 //! Errors of connections and set-up. Errors of a single request are [`block::BlockError`].
 
+use reactor::tls::TlsError;
 use std::io;
 use std::net::SocketAddr;
 use wire::nvme::Status;
@@ -109,6 +110,23 @@ pub enum ConnectionError {
         address: SocketAddr,
         /// The kernel's error.
         kind: io::ErrorKind,
+    },
+    /// There is no TLS.
+    #[error("{address}: {error}")]
+    Tls {
+        /// The controller's address.
+        address: SocketAddr,
+        /// The reason.
+        error: TlsError,
+    },
+    /// The controller closed the connection instead of answering the first PDU.
+    #[error(
+        "{address}: the controller closed the connection before ICResp; if it requires TLS, give \
+         a key (--tls-key)"
+    )]
+    Shut {
+        /// The controller's address.
+        address: SocketAddr,
     },
     /// The controller violated the protocol.
     #[error("{address}: protocol error by the controller: {error}")]

@@ -41,6 +41,7 @@ pub use reactor::priority::{PriorityStatus, Privilege};
 pub use reactor::{IoSlice, PollPolicy, SocketOptions};
 pub use recovery::fences::ControllerName;
 pub use recovery::machine::ChannelState;
+pub use secure::TlsKey;
 pub use switch::knobs::{KnobValue, Preset};
 pub use switch::{Class, Knobs, Path, PathRules, PathSpec, PerClass};
 pub use switchboard::{Switchboard, SwitchboardOptions, SwitchedNamespace};

@@ -5,6 +5,9 @@ use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::SocketOptions;
+use reactor::tls::{Client, Side};
+use secure::TlsKey;
+use secure::psk::offers;
 use std::net::SocketAddr;
 use switch::Knobs;
 use wire::nvme::{DISCOVERY_NQN, Nqn};
@@ -127,6 +130,8 @@ pub struct ConnectOptions {
     pub replay: ReplayPolicy,
     /// Options of the sockets.
     pub socket: SocketOptions,
+    /// TLS keys of this host, tried in this order; none: connections without TLS.
+    pub tls_keys: Vec<TlsKey>,
     /// Seed of the jitter of reconnect delays. [`Host::connect_with`](crate::Host::connect_with)
     /// adds the number of the connect.
     pub seed: u64,
@@ -184,8 +189,21 @@ impl ConnectOptions {
             persistent: false,
             replay: ReplayPolicy::WhenSafe,
             socket: SocketOptions::default(),
+            tls_keys: Vec::new(),
             seed,
             knobs: Knobs::default(),
+        }
+    }
+
+    /// Derives what all connections to the subsystem share from the TLS keys.
+    pub(crate) fn derive_tls(&mut self) {
+        let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.as_str());
+        let offers = self.tls_keys.iter().map(|key| offers(key, host, subsystem));
+        self.socket.tls = Client::new(offers.flatten().collect()).map(Side::Client);
+        if self.socket.tls.is_some() {
+            // From this thread, because a core's thread may be pinned, and the new one would share
+            // its core. An error ends the first handshake.
+            let _ = reactor::tls::prepare();
         }
     }
 

@@ -28,6 +28,7 @@ pub mod stats;
 mod subsystem;
 mod switch;
 mod target;
+mod tls;
 
 pub use ::qos::access::AccessGrant;
 pub use change::ack::{Waiter, wait_by};
@@ -54,3 +55,4 @@ pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
 pub use switch::threads::ThreadsSnapshot;
 pub use target::running::{RunningTarget, TargetOptions};
 pub use target::{Change, Target};
+pub use tls::TlsMode;

@@ -9,8 +9,8 @@
 //! above, because hidden lines would use up the budget of visible ones.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
-use crate::permit::network;
 use base::{Nanos, Time};
+use reactor::address::network;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 

@@ -6,8 +6,9 @@
 
 use crate::limits::{Limits, is_reserved};
 use crate::stats::CoreStats;
+use reactor::address::network;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts the permitted connections of all cores against their limits.
@@ -195,20 +196,6 @@ impl Drop for ConnectionPermit {
         if let Some(tenant) = &self.tenant {
             forget(&mut taken.by_tenant, tenant, gone);
         }
-    }
-}
-
-/// Bits of an IPv6 address that a machine chooses by itself: it has all addresses of its /64.
-const CHOSEN_BITS: u32 = 64;
-
-/// Returns the first address of the network that counts as one peer: an IPv4 address itself, also
-/// in its mapped form from a socket for both families, and the /64 of an IPv6 address.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            Ipv6Addr::from_bits(address.to_bits() >> CHOSEN_BITS << CHOSEN_BITS).into()
-        }
-        address @ IpAddr::V4(_) => address,
     }
 }
 

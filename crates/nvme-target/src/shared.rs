@@ -15,8 +15,11 @@ use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
 use crate::switch::threads::Threads;
+use crate::tls::TlsMode;
 use reactor::MailboxSender;
 use reactor::priority::PriorityStatus;
+use reactor::tls::Keys;
+use secure::KeyRing;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +61,8 @@ pub(crate) struct Shared {
     tenant_events: Mutex<TenantEvents>,
     /// Permits for the connections of all cores.
     pub(crate) permits: Permits,
+    /// Keys of hosts, which handshakes use.
+    pub(crate) keys: Arc<Keys>,
     /// Commands were abandoned at the end of the drain time.
     pub(crate) gave_up: AtomicBool,
     /// Number of changes that not every core applied in time.
@@ -69,6 +74,8 @@ pub(crate) struct Shared {
 pub(crate) struct Configuration {
     pub(crate) subsystems: BTreeMap<String, Arc<Subsystem>>,
     pub(crate) listeners: Vec<SocketAddr>,
+    /// TLS on all listeners.
+    pub(crate) tls: TlsMode,
     pub(crate) referrals: Vec<Referral>,
     /// GENCTR: the number of changes to the discovery log page.
     pub(crate) generation: u64,
@@ -78,6 +85,7 @@ impl Shared {
     pub(crate) fn new(limits: Limits, cores: usize) -> Arc<Self> {
         Arc::new(Self {
             permits: Permits::new(limits.connections, limits.connections_per_address),
+            keys: Arc::default(),
             configuration: Mutex::default(),
             controllers: Mutex::default(),
             cores: Mutex::default(),
@@ -117,6 +125,11 @@ impl Shared {
     /// Sets new rules; returns the former ones.
     pub(crate) fn set_rules(&self, rules: Arc<AccessRules>) -> Arc<AccessRules> {
         std::mem::replace(&mut lock(&self.rules), rules)
+    }
+
+    /// Sets the keys of hosts. Connected hosts stay connected.
+    pub(crate) fn set_key_ring(&self, keys: KeyRing) {
+        self.keys.replace(keys);
     }
 
     /// Returns the mailboxes of all cores, in order.

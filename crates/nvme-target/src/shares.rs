@@ -10,9 +10,9 @@
 //! for nothing.
 
 use crate::limits::Limits;
-use crate::permit::network;
 use crate::stats::CoreStats;
 use reactor::BufferPool;
+use reactor::address::network;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

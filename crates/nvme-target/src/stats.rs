@@ -204,6 +204,8 @@ counters! {
         stall_timeouts,
         /// Connections closed by the kernel because their peer acknowledged nothing in time.
         socket_timeouts,
+        /// Connections with TLS of which a key has nearly reached its limit of records.
+        worn_tls_keys => Counter "core_worn_tls_keys",
         /// Connections closed because a command's data was not complete in time.
         transfer_timeouts,
         /// Connections closed because a change waited too long for a command's data.

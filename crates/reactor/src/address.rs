@@ -45,6 +45,21 @@ pub fn is_name(text: &str) -> bool {
     host.parse::<IpAddr>().is_err()
 }
 
+/// Bits of an IPv6 address that a machine chooses by itself: it has all addresses of its /64.
+const CHOSEN_BITS: u32 = 64;
+
+/// Returns the first address of the network that counts as one peer: an IPv4 address itself, also
+/// in its mapped form from a socket for both families, and the /64 of an IPv6 address.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() >> CHOSEN_BITS << CHOSEN_BITS).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     // The system's resolver supports zones, too.
     let mut found: Vec<SocketAddr> = Vec::new();

@@ -167,6 +167,9 @@ pub struct DriverStats {
     pub empty_receives: u64,
     /// Bytes received.
     pub received_bytes: u64,
+    /// Connections with TLS of which a key is nearly worn
+    /// ([`RECORDS_WORN`](crate::limits::RECORDS_WORN)).
+    pub worn_keys: u64,
     /// Entries submitted to io_uring.
     pub ring_submissions: u64,
     /// System calls on the ring.

@@ -24,6 +24,7 @@ mod send_list;
 mod sleeper;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tls;
 pub mod uring;
 
 pub use crate::core::{Context, Core, Service, yield_core};

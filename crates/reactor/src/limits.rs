@@ -53,6 +53,20 @@ pub const BOUNDED_SEND_BYTES: usize = 32 << 10;
 /// sends carry the responses to one receive, which is a caravan.
 pub const BOUNDED_SENDS_MAX: u32 = 2;
 
+/// Records from which a TLS key is nearly worn, 1.4 times before its limit of 2^24.5: 270 GB in
+/// records of 16 KiB. Keys are changed by reconnecting, or by a peer that sends KeyUpdate; not all
+/// peers take one.
+pub const RECORDS_WORN: u64 = 1 << 24;
+
+/// Maximum TLS handshakes of accepted connections in progress in the process: each has a descriptor,
+/// a ClientHello and the state of the library, some 100 KiB.
+pub const HANDSHAKES_MAX: usize = 512;
+
+/// Maximum of them from one address (IPv6: one /64): a host connects all its queues at once.
+pub const HANDSHAKES_PER_NETWORK: usize = 128;
+
+const _: () = assert!(RECORDS_WORN < secure::record::RECORDS_MAX);
+
 /// Maximum sockets of a core waiting to be closed, one per turn; above it the turn closes all
 /// excess ones. They occupy descriptors and slots.
 pub const CLOSES_WAITING_MAX: usize = 1024;

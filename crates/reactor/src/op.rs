@@ -7,6 +7,8 @@
 
 use crate::SendList;
 use crate::memory::{Buffer, IoSlice};
+use crate::tls::session::{Proven, Session};
+use crate::tls::side::Side;
 use base::Nanos;
 use std::io;
 use std::net::SocketAddr;
@@ -79,8 +81,8 @@ pub struct FileId(pub u32);
 /// core that will serve it.
 #[derive(Debug)]
 pub enum Stream {
-    /// A connected TCP socket of the kernel.
-    Socket(OwnedFd),
+    /// A connected TCP socket of the kernel, with the keys of its TLS.
+    Socket(OwnedFd, Option<Box<Session>>),
     /// One end of a connection in the simulator.
     Simulated(u64),
 }
@@ -90,7 +92,16 @@ impl Stream {
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Socket(fd) => rustix::net::getsockname(fd).ok()?.try_into().ok(),
+            Self::Socket(fd, _) => rustix::net::getsockname(fd).ok()?.try_into().ok(),
+            Self::Simulated(_) => None,
+        }
+    }
+
+    /// Returns what TLS proved about the peer; `None` without TLS.
+    #[must_use]
+    pub fn proven(&self) -> Option<&Proven> {
+        match self {
+            Self::Socket(_, session) => session.as_deref().map(Session::proven),
             Self::Simulated(_) => None,
         }
     }
@@ -111,6 +122,8 @@ base::with_defaults! {
         /// Idle time after which the kernel probes the peer (`SO_KEEPALIVE`): three probes, a third
         /// of that time apart. In whole seconds; 0 disables probes.
         pub keep_alive: Nanos = Nanos::from_secs(30),
+        /// TLS of a listener's connections, or of a connection that is made. `None`: without it.
+        pub tls: Option<Side> = None,
     }
 }
 
@@ -266,7 +279,8 @@ pub struct Completion {
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection was accepted, or accepting failed; more completions may follow under the same
-    /// key until the listener is closed.
+    /// key until the listener is closed. With TLS it comes after the handshake, and a failed
+    /// handshake is an error with [`Refused`](crate::tls::Refused).
     Accepted(io::Result<(Stream, SocketAddr)>),
     /// The result of connecting.
     Connected(io::Result<SocketId>),

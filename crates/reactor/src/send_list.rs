@@ -176,6 +176,41 @@ impl SendList {
         }
     }
 
+    /// Copies the bytes at `position` to `out`, as many as fit, and advances it. Returns their
+    /// number; 0 at the end of the list.
+    pub(crate) fn gather(&self, position: &mut ListPosition, out: &mut [u8]) -> usize {
+        let mut copied = 0;
+        while copied < out.len()
+            && let Some(segment) = self.segments.get(position.segment)
+        {
+            let from = position.within;
+            let len = match segment {
+                Segment::Header { len, .. } => *len,
+                Segment::Payload(slice) => slice.len(),
+            };
+            let taken = (len - from).min(out.len() - copied);
+            let to = &mut out[copied..copied + taken];
+            match segment {
+                Segment::Header { start, .. } => {
+                    to.copy_from_slice(&self.headers[start + from..][..taken]);
+                }
+                Segment::Payload(slice) => {
+                    slice.copy_out(from, to);
+                    let aside = self.aside(position.total);
+                    let aside = &aside[..aside.len().min(taken)];
+                    to[..aside.len()].copy_from_slice(aside);
+                }
+            }
+            copied += taken;
+            position.total += taken;
+            position.within += taken;
+            if position.within == len {
+                (position.segment, position.within) = (position.segment + 1, 0);
+            }
+        }
+        copied
+    }
+
     /// Appends a range of the bytes to `out`: for drivers without a kernel, and for tests.
     pub fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) {
         let (begin, mut start) = (out.len(), 0);
@@ -204,6 +239,23 @@ impl SendList {
         let aside = self.aside(range.start);
         let aside = &aside[..aside.len().min(range.len())];
         out[begin..begin + aside.len()].copy_from_slice(aside);
+    }
+}
+
+/// A place in a list, to continue [copying](SendList::gather).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ListPosition {
+    segment: usize,
+    /// Offset in the segment, in bytes.
+    within: usize,
+    /// Offset in the list, in bytes.
+    total: usize,
+}
+
+impl ListPosition {
+    /// Returns the offset in the list, in bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.total
     }
 }
 

@@ -12,6 +12,7 @@ mod mangle;
 mod nbd;
 mod target_session;
 mod text;
+mod tls;
 
 pub use descriptor_chain::descriptor_chain;
 pub use host_session::host_session;
@@ -19,3 +20,4 @@ pub use http::http;
 pub use nbd::nbd;
 pub use target_session::target_session;
 pub use text::{configuration, device_model};
+pub use tls::tls;

@@ -9,7 +9,7 @@ mod tests {
     use crate::corpus;
     use base::Prng;
     use fuzz_entries::{
-        configuration, descriptor_chain, device_model, host_session, http, nbd, target_session,
+        configuration, descriptor_chain, device_model, host_session, http, nbd, target_session, tls,
     };
 
     /// Names the input, if the test fails on it.
@@ -68,6 +68,11 @@ mod tests {
     #[test]
     fn nbd_clients() {
         run("nbd", 400, 400, nbd);
+    }
+
+    #[test]
+    fn handshakes_and_records_of_tls() {
+        run("tls", 2_000, 300, tls);
     }
 
     #[test]

@@ -15,6 +15,7 @@ None of them may be used after ``os.fork()``.
 from __future__ import annotations
 
 from datetime import timedelta
+from os import PathLike
 
 from . import _native
 from ._aio import AsyncNamespace
@@ -45,12 +46,14 @@ def connect(
     command_timeout: float | timedelta | None = None,
     loss_timeout: float | timedelta | None = None,
     path: str | None = None,
+    tls_key_file: str | PathLike[str] | None = None,
 ) -> Target:
     """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
 
     ``request_class`` is "latency" or "throughput" (default). Times are seconds or a ``timedelta``;
     ``None`` is the default. ``path`` is the I/O path of blocking calls, such as "sync" or
-    "stm:handover_us=500"; each calling thread then has its own connection.
+    "stm:handover_us=500"; each calling thread then has its own connection. With
+    ``tls_key_file``, the connections use TLS 1.3 with a key of this file, whose mode is 0600.
     """
     return _native.connect(
         address,
@@ -63,4 +66,5 @@ def connect(
         command_timeout=command_timeout,
         loss_timeout=loss_timeout,
         path=path,
+        tls_key_file=tls_key_file,
     )

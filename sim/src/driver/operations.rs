@@ -61,6 +61,11 @@ impl Driver for SimDriver {
             // Sent data is in flight in either case.
             Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
             Op::Release { socket } => self.release(key, socket),
+            Op::Connect { options, .. } if options.tls.is_some() => {
+                // Never in clear instead.
+                let error = io::ErrorKind::Unsupported.into();
+                self.complete(key, Outcome::Connected(Err(error)));
+            }
             Op::Connect {
                 address, timeout, ..
             } => self.connect(key, address, timeout),

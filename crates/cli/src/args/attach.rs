@@ -293,6 +293,7 @@ impl SourceArgs {
             ("baseline", self.baseline.is_some()),
             ("host_nqn", self.host.host_nqn.is_some()),
             ("digests", self.host.digests),
+            ("tls_key", self.host.tls_key.is_some()),
         ] {
             if is_there {
                 let error = format!("is for a target, and cannot be used with {local}");

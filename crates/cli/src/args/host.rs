@@ -18,6 +18,9 @@ pub struct HostArgs {
     /// Enable header and data digests (CRC-32C)
     #[arg(long)]
     pub digests: bool = or(false),
+    /// Connect with TLS 1.3 and the keys of this file, of mode 0600
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf> = or(None),
 }
 }
 
@@ -31,6 +34,10 @@ impl HostArgs {
         let builder = Host::builder()
             .digests(self.digests, self.digests)
             .loss_timeout(Some(LOSS_TIMEOUT));
+        let builder = match &self.tls_key {
+            Some(path) => builder.tls_key_file(path),
+            None => builder,
+        };
         match &self.host_nqn {
             Some(nqn) => builder.nqn(nqn.clone()),
             None => builder,

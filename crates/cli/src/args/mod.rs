@@ -82,7 +82,14 @@ pub enum Command {
 /// local device. `requires = "target"` would not: clap ignores a requirement that conflicts with
 /// another argument of the same group.
 fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
-    let flags = ["nqn", "nsid", "io_timeout", "host_nqn", "digests"];
+    let flags = [
+        "nqn",
+        "nsid",
+        "io_timeout",
+        "host_nqn",
+        "digests",
+        "tls_key",
+    ];
     match flags.contains(&arg.get_id().as_str()) {
         true => arg.conflicts_with_all(local),
         false => arg,

@@ -4,7 +4,7 @@ use super::device::LocalDevices;
 use super::{ApiFilesArgs, Cores, SwitchArgs, block_size};
 use clap::{Args, ValueEnum};
 use config::schema::group_number;
-use config::schema::{ApiAddress, BlockSize, Device, DeviceKind, SocketMode};
+use config::schema::{ApiAddress, BlockSize, Device, DeviceKind, Keyword, SocketMode, TlsMode};
 use control::process::confine::Confinement;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +24,7 @@ use std::path::PathBuf;
   switchyard serve --file disk.img --listen 127.0.0.1:0
   switchyard serve --ram 4G --ram 512M --block-size 512 --cores 0 --poll always
   switchyard serve --baseline linux
+  switchyard serve --tls-key hosts.key
   switchyard serve --knob doorbell=fixed --knob doorbell_delay_us=100
   switchyard serve --api unix:/run/switchyard/api.sock
   switchyard serve --config /etc/switchyard.toml --state /var/lib/switchyard/state.json
@@ -33,7 +34,7 @@ could not be written back; 2 error")]
 pub struct ServeArgs {
     /// Configuration file (TOML); required to listen on other addresses than loopback
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "listen", "devices", "block_size", "cores", "poll", "baseline",
+        "listen", "tls", "tls_key", "devices", "block_size", "cores", "poll", "baseline",
         "knobs", "api", "api_certificate", "api_key", "api_tokens", "api_socket_mode",
         "api_socket_group",
     ])]
@@ -41,6 +42,12 @@ pub struct ServeArgs {
     /// Address to listen on (repeatable); port 0 picks a free port [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: Vec<SocketAddr>,
+    /// Whether hosts use TLS 1.3 [default: required with --tls-key, otherwise off]
+    #[arg(long, value_name = "MODE", value_parser = word::<TlsMode>, requires = "tls_key")]
+    pub tls: Option<TlsMode>,
+    /// File with TLS keys of the hosts, of mode 0600; `switchyard key tls new` makes a key
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
     #[command(flatten)]
     pub local: LocalDevices,
     /// Logical block size of the shared devices: 512 or 4096 [default: 512 for files, otherwise 4096]
@@ -115,6 +122,15 @@ impl ServeArgs {
         let device = |kind: DeviceKind| Device::new(kind.with(self.block_size, false));
         kinds.into_iter().map(device).collect()
     }
+}
+
+/// Reads one of the words of a configuration key.
+fn word<T: Keyword>(text: &str) -> Result<T, String> {
+    let found = T::WORDS.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<_> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        format!("write one of {}", words.join(", "))
+    })
 }
 
 /// Reads an address to listen on.

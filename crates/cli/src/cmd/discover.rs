@@ -61,6 +61,10 @@ impl Offer {
             true => format!("[{address}]:{service}"),
             false => format!("{address}:{service}"),
         };
+        let transport = match self.secure_channel {
+            true => format!("{transport}+tls"),
+            false => transport,
+        };
         [nqn, self.kind.to_owned(), transport, at]
     }
 }

@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::log;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
-use config::schema::{Subsystem, Switch};
+use config::schema::{Subsystem, Switch, TlsMode};
 use config::{Configuration, with_causes};
 use control::process::confine::{self, Paths};
 use control::socket_access::SocketAccess;
@@ -106,6 +106,10 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
              addresses are allowed; write a file with listen = [\"{open}\"] and allowed_hosts (or \
              allow_any_host = true) of the subsystem, and use --config FILE"
         );
+    }
+    if args.tls_key.is_some() {
+        configuration.tls = args.tls.unwrap_or(TlsMode::Required);
+        configuration.tls_key.clone_from(&args.tls_key);
     }
     configuration.cores = args.cores.clone().map(|cores| cores.0);
     configuration.switch = Switch(args.switch.knobs()?);

@@ -30,4 +30,5 @@ mod sigterm;
 mod state;
 mod switch;
 mod tenant;
+mod tls;
 mod top;

@@ -7,7 +7,7 @@ mod tenants;
 use super::decode::report_knob;
 use super::spot::Spot;
 use crate::limits;
-use crate::schema::{ApiAddress, Configuration, Limits, Schema as _};
+use crate::schema::{ApiAddress, Configuration, Limits, Schema as _, TlsMode};
 use target::limits::LegalValues;
 
 /// Reports every problem of `configuration`, by key.
@@ -41,6 +41,11 @@ fn target(configuration: &Configuration, root: &Spot<'_>) {
     let fixed: Vec<_> = addresses.iter().filter(|a| a.port() != 0).collect();
     if fixed.len() == addresses.len() {
         place.distinct(&fixed);
+    }
+    if configuration.tls == TlsMode::Off && configuration.tls_key.is_some() {
+        let remedy = "write tls = \"allowed\" or tls = \"required\", or omit the key";
+        root.key("tls_key")
+            .report("has no effect while tls is off", remedy);
     }
     if !matches!(configuration.api, Some(ApiAddress::Unix(_))) {
         for (key, is_there) in [

@@ -93,6 +93,8 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
     let restart = "restart to change it, or set it back";
     let mut keys: Vec<Fixed> = [
         ("listen", old.listen != new.listen),
+        ("tls", old.tls != new.tls),
+        ("tls_key", old.tls_key != new.tls_key),
         ("api", old.api != new.api),
         (
             "api_socket_mode",

@@ -77,8 +77,10 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 12] = [
+const FIXED: [&str; 14] = [
     "listen",
+    "tls",
+    "tls_key",
     "api",
     "api_certificate",
     "api_key",

@@ -72,6 +72,11 @@ crate::schema! {
     pub struct Configuration {
         /// Addresses that hosts connect to. Fixed while running.
         pub listen: Vec<SocketAddr> = or(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)]),
+        /// Whether hosts use TLS 1.3 with pre-shared keys, on all addresses. Fixed while running.
+        pub tls: TlsMode = or(TlsMode::Off),
+        /// File with TLS keys, one in each line, for every host that may connect. Its mode is 0600.
+        /// Fixed while running.
+        pub tls_key: Option<PathBuf> = optional("none"),
         /// Address of the HTTP interface and `/metrics`: a Unix socket, a loopback port, or any port
         /// with TLS. Ports need tokens: `api_tokens`, or the variable SWITCHYARD_API_TOKEN or
         /// SWITCHYARD_API_TOKEN_FILE. Fixed while running.
@@ -204,6 +209,18 @@ keyword! {
         Always = "always",
         /// Sleeps at once.
         Never = "never",
+    }
+}
+
+keyword! {
+    /// Whether hosts use TLS.
+    pub enum TlsMode {
+        /// Connections with TLS are refused.
+        Off = "off",
+        /// Hosts may use TLS.
+        Allowed = "allowed",
+        /// Connections without TLS are refused.
+        Required = "required",
     }
 }
 

@@ -6,7 +6,7 @@
 //! taken back.
 
 use crate::socket_access::SocketAccess;
-use config::schema::{ApiAddress, Configuration, DeviceKind};
+use config::schema::{ApiAddress, Configuration, DeviceKind, TlsMode};
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, path_beneath_rules,
@@ -80,6 +80,11 @@ impl Paths {
         }
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
             paths.write.push(parent_of(socket));
+        }
+        if configuration.tls != TlsMode::Off {
+            // The TLS library opens it.
+            paths.read.push("/dev/urandom".into());
+            paths.read.extend(configuration.tls_key.clone());
         }
         // SIGHUP reads its name again.
         paths

@@ -161,7 +161,7 @@ fn accept_all(
         let before = shared.open.fetch_add(1, Ordering::Relaxed);
         let core = cores.next().expect("a server has a core");
         let refused = before >= NBD_CONNECTIONS_MAX || set_up(&client).is_err() || {
-            let stream = Stream::Socket(client.into());
+            let stream = Stream::Socket(client.into(), None);
             core.send(Message::Connection(stream)).is_err()
         };
         if refused {

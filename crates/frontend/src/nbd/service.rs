@@ -257,7 +257,7 @@ impl NbdService {
             return;
         }
         let peer = match &stream {
-            Stream::Socket(fd) => fd.try_clone().map(Peer),
+            Stream::Socket(fd, _) => fd.try_clone().map(Peer),
             Stream::Simulated(_) => unreachable!("clients are the kernel's sockets"),
         };
         let Ok(peer) = peer else {

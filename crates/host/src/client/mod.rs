@@ -32,14 +32,17 @@ use base::{Nanos, Prng};
 use block::DeviceError;
 use reactor::uring::UringDriver;
 use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions, start_core};
+use secure::TlsKey;
 use service::{ClientMessage, ClientService};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Knobs, PathSpec};
+use transport::key_file;
 use wire::nvme::Nqn;
 use wire::tcp::limits::IO_PORT;
 
@@ -50,6 +53,7 @@ pub struct HostBuilder {
     nqn: Option<String>,
     poll: PollPolicy,
     path: Option<PathSpec>,
+    tls_key_file: Option<PathBuf>,
     template: ConnectOptions,
 }
 
@@ -173,6 +177,20 @@ impl HostBuilder {
         self
     }
 
+    /// TLS keys of the host: it connects with TLS only, and tries them in this order.
+    #[must_use]
+    pub fn tls_keys(mut self, keys: Vec<TlsKey>) -> Self {
+        self.template.tls_keys = keys;
+        self
+    }
+
+    /// File with the TLS keys of the host, which [`build`](Self::build) reads.
+    #[must_use]
+    pub fn tls_key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tls_key_file = Some(path.into());
+        self
+    }
+
     /// Switch parameters of the host.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
@@ -192,6 +210,10 @@ impl HostBuilder {
         };
         let mut template = self.template;
         template.host = identity;
+        if let Some(path) = &self.tls_key_file {
+            let keys = key_file::tls_keys(path);
+            template.tls_keys = keys.map_err(|error| HostError::Option(error.to_string()))?;
+        }
         template.check()?;
         let path = self.path.map(PathSpec::for_awaited).transpose();
         let path = path.map_err(|error| DeviceError::Invalid(error.to_string()))?;
@@ -321,6 +343,7 @@ impl Host {
             nqn: None,
             poll: PollPolicy::Auto,
             path: None,
+            tls_key_file: None,
             template,
         }
     }

@@ -147,7 +147,8 @@ impl Controller {
 
     /// Begins an association with these options. Give the result to [`Self::new`].
     #[must_use]
-    pub fn associate(options: ConnectOptions) -> Arc<Association> {
+    pub fn associate(mut options: ConnectOptions) -> Arc<Association> {
+        options.derive_tls();
         Association::new(options)
     }
 

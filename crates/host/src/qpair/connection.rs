@@ -17,10 +17,11 @@ use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFE
 use crate::options::ConnectOptions;
 use base::state::StateMachine;
 use base::{Nanos, Time};
+use reactor::tls::TlsError;
 use reactor::{
     Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SendListPool, SocketId, SocketOptions,
 };
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{CaravanLimits, Class};
@@ -314,10 +315,23 @@ impl Qpair {
     }
 
     fn io_error(&self, error: &io::Error) -> ConnectionError {
-        ConnectionError::Io {
-            address: self.config.address,
-            kind: error.kind(),
+        let address = self.config.address;
+        let tls = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<TlsError>());
+        if let Some(tls) = tls {
+            let error = TlsError::clone(tls);
+            return ConnectionError::Tls { address, error };
         }
+        let kind = error.kind();
+        let is_shut = matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
+        if is_shut
+            && self.state() == ConnectionState::Initializing
+            && self.config.socket.tls.is_none()
+        {
+            return ConnectionError::Shut { address };
+        }
+        ConnectionError::Io { address, kind }
     }
 
     fn connected(&mut self, result: io::Result<SocketId>, cx: &mut Context<'_>) {

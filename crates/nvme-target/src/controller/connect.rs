@@ -12,6 +12,7 @@ use crate::permit::{ConnectionPermit, PermitRefused};
 use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
+use reactor::tls::Proven;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -112,6 +113,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) peer: SocketAddr,
     /// The target's address, if known.
     pub(crate) local: Option<SocketAddr>,
+    /// What TLS proved about the host.
+    pub(crate) proven: Option<&'a Proven>,
     pub(crate) place: ConnectionPlace,
     /// The format of the connection's PDUs.
     pub(crate) format: PduFormat,
@@ -129,6 +132,26 @@ fn host_name(data: &ConnectData) -> Result<String, Refusal> {
         Err(NqnError::Empty) => Ok(String::new()),
         Err(_) => Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET)),
     }
+}
+
+/// Refuses names other than those of the TLS key. `[NVMe-TCP 1.1 §3.6.1.5]`
+fn check_proven(data: &ConnectData, proven: Option<&Proven>) -> Result<(), Refusal> {
+    let Some(proven) = proven else {
+        return Ok(());
+    };
+    if !data
+        .hostnqn()
+        .is_ok_and(|name| name.as_str() == proven.host_nqn)
+    {
+        return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
+    }
+    if !data
+        .subnqn()
+        .is_ok_and(|name| name.as_str() == proven.subsystem_nqn)
+    {
+        return Err(Refusal::in_data(ConnectData::SUBNQN_OFFSET));
+    }
+    Ok(())
 }
 
 /// Handles Connect of an admin queue: creates a controller. Also returns the index of its
@@ -150,6 +173,7 @@ pub(crate) fn admin(
         return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
     }
     let host = host_name(data)?;
+    check_proven(data, origin.proven)?;
     if data.host_id == [0; 16] {
         return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
     }
@@ -195,8 +219,11 @@ fn register(
     }
     enter(connect, tenant.as_ref(), origin, view)?;
     let (admin, granted) = (origin.place, limits.io_queues);
+    let by_tls = origin.proven.is_some();
     let make = |id| {
-        SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(tenant)
+        SharedController::new(id, kind, subsystem, host, peer, admin, granted)
+            .of_tenant(tenant)
+            .proven_by_tls(by_tls)
     };
     let shared = controllers.insert(limits.controllers, make);
     drop(controllers);
@@ -295,6 +322,11 @@ pub(crate) fn io(
     let host = host_name(data)?;
     if host != controller.host_nqn {
         return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
+    }
+    check_proven(data, origin.proven)?;
+    // All queues of a controller use TLS, or none: who only claims the host's name gets none.
+    if origin.proven.is_some() != controller.by_tls {
+        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
     // HOSTID is that of the admin queue's Connect: some hosts send a different one, or none, for
     // I/O queues.

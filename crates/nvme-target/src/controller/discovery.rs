@@ -6,6 +6,7 @@
 //! that the requesting host has reached.
 
 use crate::shared::Shared;
+use crate::tls::TlsMode;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
@@ -70,7 +71,8 @@ pub(crate) fn log_page(
     };
     for (port, address) in numbered() {
         window.push(|| {
-            let mut own = entry(address, port, DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY);
+            let subtype = DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY;
+            let mut own = entry(address, port, subtype, configuration.tls);
             own.subnqn_field = Nqn::discovery().to_field();
             own.eflags = DiscoveryLogEntry::EFLAGS_PERSISTENT;
             own
@@ -86,7 +88,8 @@ pub(crate) fn log_page(
         };
         for (port, address) in numbered() {
             window.push(|| {
-                let mut io = entry(address, port, DiscoveryLogEntry::SUBTYPE_NVM);
+                let subtype = DiscoveryLogEntry::SUBTYPE_NVM;
+                let mut io = entry(address, port, subtype, configuration.tls);
                 io.subnqn_field = name.to_field();
                 io
             });
@@ -94,7 +97,9 @@ pub(crate) fn log_page(
     }
     for referral in &configuration.referrals {
         window.push(|| {
-            let mut other = entry(referral.address, 0, DiscoveryLogEntry::SUBTYPE_REFERRAL);
+            // What another target requires is unknown.
+            let subtype = DiscoveryLogEntry::SUBTYPE_REFERRAL;
+            let mut other = entry(referral.address, 0, subtype, TlsMode::Off);
             other.subnqn_field = Nqn::discovery().to_field();
             other
         });
@@ -123,18 +128,16 @@ fn reachable(listener: SocketAddr, local: Option<IpAddr>) -> Option<SocketAddr> 
     (listener.is_ipv6() == local.is_ipv6()).then_some(SocketAddr::new(local, listener.port()))
 }
 
-fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
+fn entry(address: SocketAddr, port_id: u16, subtype: u8, tls: TlsMode) -> DiscoveryLogEntry {
+    let (treq, sectype) = tls.in_discovery_log();
     let mut entry = DiscoveryLogEntry {
         trtype: DiscoveryLogEntry::TRTYPE_TCP,
         subtype,
-        // "Not required" would mean that a secure channel is available, and some hosts then request
-        // TLS regardless of SECTYPE. Without any secure channel, the value is "not specified".
-        treq: DiscoveryLogEntry::TREQ_NOT_SPECIFIED
-            | DiscoveryLogEntry::TREQ_SQ_FLOW_CONTROL_OPTIONAL,
+        treq: treq | DiscoveryLogEntry::TREQ_SQ_FLOW_CONTROL_OPTIONAL,
         port_id,
         cntlid: DiscoveryLogEntry::CNTLID_DYNAMIC,
         asqsz: 32,
-        sectype: DiscoveryLogEntry::SECTYPE_NONE,
+        sectype,
         ..DiscoveryLogEntry::default()
     };
     entry.set_address(address);

@@ -3,13 +3,13 @@
 //! Used at Connect and by admin commands, never by I/O, so plain locks are sufficient.
 
 use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
-use crate::permit::network;
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
+use reactor::address::network;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -192,6 +192,8 @@ pub(crate) struct SharedController {
     pub(crate) peer: SocketAddr,
     /// The tenant of its host at Connect; `None` for "default".
     pub(crate) tenant: Option<Arc<str>>,
+    /// Its host proved its name by TLS; all its queues do.
+    pub(crate) by_tls: bool,
     /// Number of namespace additions and removals in its subsystem before it was created.
     changes: u32,
     /// Location of its admin queue.
@@ -311,6 +313,7 @@ impl SharedController {
             host_id: host.1,
             peer,
             tenant: None,
+            by_tls: false,
             admin,
             queues: Mutex::new(queues),
             asked: Mutex::default(),
@@ -323,6 +326,12 @@ impl SharedController {
     /// Sets the tenant that the controller counts for.
     pub(crate) fn of_tenant(mut self, tenant: Option<Arc<str>>) -> Self {
         self.tenant = tenant;
+        self
+    }
+
+    /// Sets whether its host proved its name by TLS.
+    pub(crate) fn proven_by_tls(mut self, by_tls: bool) -> Self {
+        self.by_tls = by_tls;
         self
     }
 

@@ -22,6 +22,7 @@ use crate::shares::{Holding, Purpose};
 use crate::switch::threads::Counted;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
+use reactor::tls::Proven;
 use reactor::{Context, Op, OpKey, SocketId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -95,6 +96,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The local address, if known.
     pub(crate) local: Option<SocketAddr>,
+    /// What TLS proved about the host.
+    pub(crate) proven: Option<Proven>,
     state: ConnectionState,
     pub(crate) session: Session,
     pub(crate) owner: Owner,
@@ -135,6 +138,7 @@ impl Connection {
             socket,
             peer,
             local,
+            proven: None,
             state: ConnectionState::AwaitingIcReq,
             session: Session::new(output, &core.limits, now),
             owner: Owner::None,

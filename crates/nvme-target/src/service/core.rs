@@ -411,6 +411,15 @@ impl CoreState {
         self.stats.received_bytes = driver.received_bytes;
         self.stats.sends = driver.sends;
         self.stats.sent_bytes = driver.sent_bytes;
+        if driver.worn_keys > self.stats.worn_tls_keys {
+            let connections = driver.worn_keys - self.stats.worn_tls_keys;
+            tracing::warn!(
+                connections,
+                "TLS keys have nearly encrypted their limit of 2^24.5 \
+                records: let the hosts reconnect"
+            );
+        }
+        self.stats.worn_tls_keys = driver.worn_keys;
         self.shared.core_stats.of(self.index).publish(&self.stats);
         let switch = self.switch.stats(&driver.service);
         if !self.shared.switch_stats.of(self.index).publish(&switch) {

@@ -196,7 +196,10 @@ impl Connection {
                     }
                 }
                 Err(violation) => {
-                    self.terminate(&violation, core, cx);
+                    let is_first = self.state() == ConnectionState::AwaitingIcReq;
+                    let tls =
+                        Violation::of_tls(bytes).filter(|_| is_first && self.proven.is_none());
+                    self.terminate(&tls.unwrap_or(violation), core, cx);
                     break;
                 }
             }

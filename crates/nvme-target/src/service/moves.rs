@@ -377,8 +377,10 @@ impl PollGroup {
         }
         let (id, from) = (handover.terms.id, handover.from);
         let (class, reason) = (handover.class, handover.reason);
+        let proven = stream.proven().cloned();
         let socket = cx.driver.adopt(stream);
-        let connection = Connection::take_over(handover, socket, &mut self.core, cx);
+        let mut connection = Connection::take_over(handover, socket, &mut self.core, cx);
+        connection.proven = proven;
         let Ok(key) = self.connections.insert(Box::new(connection)) else {
             return;
         };

@@ -13,7 +13,9 @@ use crate::service::poll_group::PollGroup;
 use crate::service::wait_lists::{INPUT, WaitsFor};
 use crate::session::output::SEND;
 use base::{Nanos, SlabKey, Time};
+use reactor::tls::Refused;
 use reactor::{Completion, Context, Op, OpKey, Outcome, PollPolicy, Service, Stream};
+use std::io::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use wire::nvme::opcode::AdminOpcode;
@@ -60,12 +62,8 @@ impl Service for PollGroup {
             }
             Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
             Outcome::Accepted(Err(error)) => {
-                // The peer's address is unknown.
-                let nobody = Ipv4Addr::UNSPECIFIED.into();
-                if !self.draining
-                    && let Some(suppressed) = self.core.log_budget.allow(nobody, cx.now)
-                {
-                    tracing::warn!(%error, suppressed, "cannot accept a connection");
+                if !self.draining {
+                    self.not_accepted(&error, cx.now);
                 }
             }
             // Operations that a poll group never starts.
@@ -333,6 +331,26 @@ impl PollGroup {
         }
     }
 
+    /// Reports a connection that was not accepted.
+    fn not_accepted(&mut self, error: &Error, now: Time) {
+        let refused = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<Refused>());
+        let Some(Refused { peer, error }) = refused else {
+            // The peer's address is unknown.
+            let nobody = Ipv4Addr::UNSPECIFIED.into();
+            if let Some(suppressed) = self.core.log_budget.allow(nobody, now) {
+                tracing::warn!(%error, suppressed, "cannot accept a connection");
+            }
+            return;
+        };
+        self.core.touch();
+        self.core.stats.refused += 1;
+        if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), now) {
+            tracing::warn!(%peer, suppressed, "refused a connection: {error}");
+        }
+    }
+
     /// Drops a new connection because there is no room for it.
     fn refuse(&mut self, peer: SocketAddr, cx: &Context<'_>) {
         self.core.touch();
@@ -360,11 +378,12 @@ impl PollGroup {
         let core = &mut self.core;
         core.touch();
         core.stats.accepted += 1;
-        let local = stream.local_address();
+        let (local, proven) = (stream.local_address(), stream.proven().cloned());
         let socket = cx.driver.adopt(stream);
         let now = cx.now;
         let ends = (peer, local);
-        let connection = Box::new(Connection::new(socket, ends, permit, core, now));
+        let mut connection = Box::new(Connection::new(socket, ends, permit, core, now));
+        connection.proven = proven;
         let Ok(key) = self.connections.insert(connection) else {
             return;
         };

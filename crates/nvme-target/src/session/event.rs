@@ -1,6 +1,7 @@
 //! Events of a session for the service: commands, progress of their data, and violations of the
 //! protocol.
 
+use secure::record::Alert;
 use wire::nvme::Command;
 use wire::tcp::framer::Role;
 use wire::tcp::limits::TERM_REQ_BYTES_MAX;
@@ -81,7 +82,27 @@ impl Violation {
         })
     }
 
-    /// Returns the C2HTermReq PDU.
+    /// Returns the violation by a host that begins with TLS (`first` are its first bytes), where
+    /// none is configured; it is answered with an alert. `None` for anything else.
+    #[cold]
+    pub(crate) fn of_tls(first: &[u8]) -> Option<Box<Self>> {
+        /// A TLS record with a handshake message, of any version.
+        const HANDSHAKE: [u8; 2] = [22, 3];
+        first.starts_with(&HANDSHAKE).then(|| {
+            let alert = Alert::HANDSHAKE_FAILURE.in_clear();
+            let mut request = [0; TERM_REQ_BYTES_MAX];
+            request[..alert.len()].copy_from_slice(&alert);
+            let reason = "the host uses TLS, and none is configured: start the target with a TLS \
+                          key, or connect without TLS";
+            Box::new(Self {
+                reason: reason.to_owned(),
+                request,
+                length: alert.len(),
+            })
+        })
+    }
+
+    /// Returns the C2HTermReq PDU, or an alert.
     pub(crate) fn request(&self) -> &[u8] {
         &self.request[..self.length]
     }

@@ -26,6 +26,7 @@ use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
 use reactor::{MailboxSender, OpNamespace};
+use secure::KeyRing;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -441,6 +442,11 @@ impl Target {
     pub fn set_listeners(&self, addresses: &[SocketAddr]) {
         self.shared.configuration().listeners = addresses.to_vec();
         self.discovery_changed();
+    }
+
+    /// Sets the keys of hosts, for handshakes from now on. Connections stay.
+    pub fn set_keys(&self, keys: KeyRing) {
+        self.shared.set_key_ring(keys);
     }
 
     /// Stops accepting connections, answers outstanding commands, and ends every core.

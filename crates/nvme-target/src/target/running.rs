@@ -8,6 +8,7 @@ use crate::message::Message;
 use crate::service::PollGroup;
 use crate::target::Target;
 use crate::target::tenants::{self, Watch};
+use crate::tls::TlsMode;
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{
@@ -48,6 +49,8 @@ base::with_defaults! {
         pub poll: PollPolicy = PollPolicy::Auto,
         /// Socket options of connections; the time-outs for silent peers are in [`Limits`].
         pub socket: SocketOptions = SocketOptions::default(),
+        /// TLS on all addresses, with the keys set by [`Target::set_keys`].
+        pub tls: TlsMode = TlsMode::Off,
         /// Initial knobs, set as by [`Target::set_knobs`]; `None` keeps the target's knobs.
         pub knobs: Option<Knobs> = None,
         /// Payload buffers of each core, smallest first; the largest must hold a whole transfer.
@@ -92,6 +95,11 @@ impl RunningTarget {
             return Err(TargetError::Invalid(reason));
         }
         target.shared.threads.set_named(options.named);
+        if options.tls != TlsMode::Off {
+            let prepared = reactor::tls::prepare();
+            prepared.map_err(|error| TargetError::Invalid(format!("TLS: {error}")))?;
+        }
+        target.shared.configuration().tls = options.tls;
         if let Some(knobs) = options.knobs {
             target.set_knobs(knobs)?;
         }
@@ -303,6 +311,9 @@ fn set_up(
         let socket = SocketOptions {
             user_timeout: limits.tcp_user_timeout,
             keep_alive: limits.tcp_keep_alive,
+            tls: options
+                .tls
+                .side(limits.connect_timeout, &target.shared.keys),
             ..options.socket.clone()
         };
         for &address in &options.listen {

@@ -9,6 +9,7 @@ use crate::op::{OpKey, Outcome, Received, SocketId, Stream};
 use crate::send_list::SendList;
 use base::SlabKey;
 use rustix::net::sockopt;
+use secure::record::Alert;
 use std::io;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl UringDriver {
             return self.refuse_send(key, list, canceled());
         }
         assert!(entry.sending.is_none(), "one send at a time per socket");
-        entry.sending = Some(Sending { key, list, sent: 0 });
+        entry.sending = Some(Sending::new(key, list));
         self.continue_sending(slot);
     }
 
@@ -78,10 +79,17 @@ impl UringDriver {
         assert!(socket.closing.is_none(), "a socket is closed once");
         socket.closing = Some(closing);
         let released = socket.released;
+        if !released && socket.sending.is_none() {
+            socket.end_session(Alert::CLOSE_NOTIFY);
+        }
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
         let (arrivals, mut receiver) = self.split();
         arrivals.closes(key, &mut receiver);
-        if let Some(Sending { key, list, .. }) = sending {
+        if let Some(Sending {
+            key, list, sealed, ..
+        }) = sending
+        {
+            sealed.into_iter().for_each(|it| self.tls.give_back(it));
             self.refuse_send(key, list, canceled());
         }
         if let Some(Receiving { key, into }) = receiving {
@@ -108,7 +116,10 @@ impl UringDriver {
 
     /// Closes a socket and drops the unsent data in the kernel.
     pub(super) fn reset(&mut self, key: SlabKey, closing: OpKey) {
-        if let Some(socket) = self.sockets.get(key) {
+        if let Some(socket) = self.sockets.get_mut(key) {
+            if let Some(session) = &mut socket.session {
+                session.silence();
+            }
             // A broken connection sends nothing anyway.
             let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
         }
@@ -129,7 +140,7 @@ impl UringDriver {
             };
             self.arrivals.closed(&socket.interest);
             let outcome = if socket.released {
-                Outcome::Released(Stream::Socket(socket.fd))
+                Outcome::Released(Stream::Socket(socket.fd, socket.session))
             } else {
                 Outcome::Closed
             };

@@ -56,7 +56,7 @@ impl UringDriver {
         let in_ring = self.operations.iter().any(|(_, entry)| match &entry.kind {
             RingOp::Accept(_, key)
             | RingOp::AcceptPause(_, key)
-            | RingOp::Connect(key, _)
+            | RingOp::Connect(key, ..)
             | RingOp::File(key, _)
             | RingOp::Ublk(key)
             | RingOp::Watch(Watch { key, .. }) => key.op_namespace == op_namespace,
@@ -76,6 +76,7 @@ impl UringDriver {
         in_ring
             || on_sockets
             || self.waits_in_backlog(op_namespace)
+            || self.shakes_hands(op_namespace)
             || self
                 .ready
                 .iter()

@@ -8,11 +8,13 @@ use super::operations::{RingOp, io_result};
 use super::{UringDriver, socket};
 use crate::limits::{ACCEPT_PAUSE, LISTENERS_MAX};
 use crate::op::{ListenerId, OpKey, Outcome, SocketOptions, Stream};
+use crate::tls::Side;
 use base::SlabKey;
 use io_uring::{opcode, types};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// Backlog: connections that the kernel queues for `accept`.
 const BACKLOG: i32 = 1024;
@@ -81,6 +83,12 @@ impl UringDriver {
         }
     }
 
+    /// Returns true while the listener accepts connections.
+    pub(super) fn listens(&self, listener: SlabKey) -> bool {
+        let entry = self.listeners.get(listener);
+        entry.is_some_and(|entry| !entry.closed)
+    }
+
     pub(super) fn submit_accept(&mut self, key: OpKey, listener: ListenerId) {
         let slot = self.listeners.key_at(listener.0);
         let entry = slot.and_then(|slot| self.listeners.get(slot));
@@ -129,7 +137,12 @@ impl UringDriver {
         // If this fails, the peer has already disconnected.
         if let Ok(peer) = peer_of(&fd) {
             socket::tune_to_peer(&fd, peer, &entry.options);
-            self.complete(key, Outcome::Accepted(Ok((Stream::Socket(fd), peer))));
+            if let Some(Side::Server(server)) = &entry.options.tls {
+                let server = Arc::clone(server);
+                return self.shake_accepted((key, listener), (fd, peer), &server);
+            }
+            let stream = Stream::Socket(fd, None);
+            self.complete(key, Outcome::Accepted(Ok((stream, peer))));
         }
     }
 
@@ -137,11 +150,10 @@ impl UringDriver {
     /// short, or the kernel ended it for another reason.
     pub(super) fn accept_ended(&mut self, listener: SlabKey, key: OpKey, result: i32) {
         self.accepted(listener, key, result);
-        let closed = self
-            .listeners
-            .get(listener)
-            .is_none_or(|entry| entry.closed);
-        if closed || result >= 0 || matches!(-result, libc::ECONNABORTED | libc::EINTR) {
+        if !self.listens(listener)
+            || result >= 0
+            || matches!(-result, libc::ECONNABORTED | libc::EINTR)
+        {
             return self.accept_again(listener, key);
         }
         let error = io::Error::from_raw_os_error(-result);
@@ -151,11 +163,7 @@ impl UringDriver {
 
     /// Accepts again, unless the listener is closed: then the accept completes for the last time.
     pub(super) fn accept_again(&mut self, listener: SlabKey, key: OpKey) {
-        let open = self
-            .listeners
-            .get(listener)
-            .is_some_and(|entry| !entry.closed);
-        if open {
+        if self.listens(listener) {
             return self.start_accept(listener, key);
         }
         drop(self.listeners.remove(listener));

@@ -7,11 +7,13 @@
 //! for 200 µs returns to the ring. Nothing is allocated per operation.
 
 mod connections;
+mod handshakes;
 mod in_flight;
 mod listener;
 mod operations;
 mod receiver;
 mod ring;
+mod secured;
 mod socket;
 pub use socket::tune_to_peer;
 mod wake;
@@ -32,6 +34,8 @@ use crate::op::{
 };
 use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
 use crate::send_list::SendListPool;
+use crate::tls::TlsMemory;
+use crate::tls::pool::{Results, Shaking};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
@@ -98,6 +102,10 @@ pub struct UringDriver {
     receive_buffers: BufferPool,
     send_lists: SendListPool,
     iovecs: Vec<libc::iovec>,
+    tls: TlsMemory,
+    /// Handshakes in progress.
+    shaking: Vec<Shaking>,
+    results: Arc<Results>,
     waker: Arc<EventWaker>,
     op_namespaces: OpNamespaces,
     now: Time,
@@ -123,7 +131,7 @@ impl UringDriver {
         };
         let receive_buffers = BufferPool::new(&[receive]).map_err(other("map receive buffers"))?;
         let ring = Ring::new(SUBMISSION_RING_ENTRIES, COMPLETION_RING_ENTRIES)?;
-        let waker = EventWaker::new().map_err(other("create an eventfd"))?;
+        let waker = Arc::new(EventWaker::new().map_err(other("create an eventfd"))?);
         let mut driver = Self {
             ring,
             operations: Slab::with_capacity(entries),
@@ -140,7 +148,10 @@ impl UringDriver {
             receive_buffers,
             send_lists: SendListPool::default(),
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
-            waker: Arc::new(waker),
+            tls: TlsMemory::default(),
+            shaking: Vec::new(),
+            results: Results::new(Arc::clone(&waker) as Arc<dyn Wake>),
+            waker,
             op_namespaces: OpNamespaces::default(),
             now: monotonic(),
             slept: Nanos::ZERO,
@@ -215,6 +226,9 @@ impl UringDriver {
     /// ring had any.
     fn finish_turn(&mut self, completions: &mut Vec<Completion>) -> bool {
         let told = self.reap_ring();
+        if !self.shaking.is_empty() {
+            self.take_shaken();
+        }
         self.start_backlog();
         self.release_guards();
         completions.append(&mut self.ready);
@@ -358,10 +372,10 @@ impl Driver for UringDriver {
     }
 
     fn adopt(&mut self, stream: Stream) -> SocketId {
-        let Stream::Socket(fd) = stream else {
+        let Stream::Socket(fd, session) = stream else {
             unreachable!("a simulated stream does not reach a kernel");
         };
-        self.adopt_fd(fd)
+        self.adopt_fd(fd, session)
     }
 
     fn set_class(&mut self, socket: SocketId, class: Class) {

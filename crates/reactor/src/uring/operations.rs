@@ -5,6 +5,8 @@ use super::{UringDriver, ring};
 use crate::limits::LISTENERS_MAX;
 use crate::memory::IoSlice;
 use crate::op::{Allocation, FileId, Op, OpKey, Outcome, SocketId, SocketOptions, UblkCommand};
+use crate::tls::Session;
+use crate::tls::pool::ConnectTls;
 use base::{Nanos, Slab, SlabKey};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
@@ -67,7 +69,7 @@ pub(super) enum RingOp {
     /// Pauses before accepting again.
     AcceptPause(SlabKey, OpKey),
     /// Connects.
-    Connect(OpKey, OwnedFd),
+    Connect(OpKey, OwnedFd, Option<Box<ConnectTls>>),
     /// A file operation.
     File(OpKey, Option<IoSlice>),
     /// A command held by a ublk device.
@@ -179,7 +181,9 @@ impl UringDriver {
         };
         self.connecting += 1;
         let raw = types::Fd(fd.as_raw_fd());
-        let operation = self.enter_operation(RingOp::Connect(key, fd));
+        let tls =
+            ConnectTls::new(address, options, self.now + timeout, begin_connect).map(Box::new);
+        let operation = self.enter_operation(RingOp::Connect(key, fd, tls));
         let timespec = self.set_timeout(operation, timeout);
         let poll = opcode::PollAdd::new(raw, POLL_OUT)
             .build()
@@ -335,11 +339,14 @@ impl UringDriver {
             }
             RingOp::Accept(listener, key) => self.accept_ended(listener, key, result),
             RingOp::AcceptPause(listener, key) => self.accept_again(listener, key),
-            RingOp::Connect(key, fd) => {
-                self.connecting -= 1;
-                let connected = finish_connect(&fd, result).map(|()| self.adopt_fd(fd));
-                self.complete(key, Outcome::Connected(connected));
-            }
+            RingOp::Connect(key, fd, tls) => match (finish_connect(&fd, result), tls) {
+                (Ok(()), Some(tls)) => self.shake_hands(key, fd, *tls),
+                (result, _) => {
+                    self.connecting -= 1;
+                    let connected = result.map(|()| self.adopt_fd(fd, None));
+                    self.complete(key, Outcome::Connected(connected));
+                }
+            },
             RingOp::File(key, slice) => {
                 self.file_operations -= 1;
                 self.complete(
@@ -396,10 +403,10 @@ impl UringDriver {
         self.sockets.len() + self.connecting < self.sockets.capacity()
     }
 
-    pub(super) fn adopt_fd(&mut self, fd: OwnedFd) -> SocketId {
+    pub(super) fn adopt_fd(&mut self, fd: OwnedFd, session: Option<Box<Session>>) -> SocketId {
         let key = self
             .sockets
-            .insert(Socket::new(fd, self.now))
+            .insert(Socket::new(fd, session, self.now))
             .unwrap_or_else(|_| {
                 panic!("the owner of a core keeps its connections within the driver's limit")
             });

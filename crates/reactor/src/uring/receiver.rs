@@ -9,6 +9,7 @@ use crate::clock::monotonic;
 use crate::driver::DriverStats;
 use crate::memory::{BufferPool, IoSlice};
 use crate::op::{Completion, Outcome, Received};
+use crate::tls::TlsMemory;
 use base::{Slab, SlabKey, Time};
 use std::io;
 
@@ -16,11 +17,12 @@ use std::io;
 pub(super) struct Receiver<'a> {
     ring: &'a mut Ring,
     operations: &'a mut Slab<Operation>,
-    sockets: &'a mut Slab<Socket>,
+    pub(super) sockets: &'a mut Slab<Socket>,
     receive_buffers: &'a BufferPool,
-    ready: &'a mut Vec<Completion>,
-    stats: &'a mut DriverStats,
+    pub(super) ready: &'a mut Vec<Completion>,
+    pub(super) stats: &'a mut DriverStats,
     iovecs: &'a mut Vec<libc::iovec>,
+    pub(super) tls: &'a mut TlsMemory,
 }
 
 impl UringDriver {
@@ -35,6 +37,7 @@ impl UringDriver {
             ready: &mut self.ready,
             stats: &mut self.stats,
             iovecs: &mut self.iovecs,
+            tls: &mut self.tls,
         };
         (&mut self.arrivals, receiver)
     }
@@ -42,7 +45,7 @@ impl UringDriver {
 
 impl Receiver<'_> {
     /// Makes the ring report when a socket has room to send.
-    fn watch_room(&mut self, key: SlabKey) {
+    pub(super) fn watch_room(&mut self, key: SlabKey) {
         let Some(socket) = self.sockets.get_mut(key) else {
             return;
         };
@@ -83,6 +86,9 @@ impl Kernel for Receiver<'_> {
         let Some(mut buffer) = self.receive_buffers.take(1) else {
             return Got::NoBuffer;
         };
+        if socket.session.is_some() {
+            return self.receive_secured(key, most, buffer);
+        }
         let wanted = receiving.into.as_ref().map_or(0, IoSlice::len);
         let room = receiving.room(buffer.len()).min(most);
         let mut got = Got::End;
@@ -124,6 +130,9 @@ impl Kernel for Receiver<'_> {
         let Some(sending) = &mut socket.sending else {
             return false;
         };
+        if socket.session.is_some() {
+            return self.send_secured(key, most);
+        }
         let mut left = most;
         let result = loop {
             match socket::send(&socket.fd, &sending.list, sending.sent, left, self.iovecs) {

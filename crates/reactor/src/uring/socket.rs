@@ -5,10 +5,12 @@ use crate::arrivals::Interest;
 use crate::limits::SEND_SEGMENTS_MAX;
 use crate::memory::{Buffer, IoSlice};
 use crate::op::{OpKey, SocketOptions};
-use crate::send_list::{Segment, SendList};
+use crate::send_list::{ListPosition, Segment, SendList};
+use crate::tls::{Sealed, Session};
 use base::{Nanos, Time};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
+use secure::record::{Alert, MESSAGE_MAX};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,14 +18,31 @@ use std::time::Duration;
 
 /// Bytes after the wanted payload that a receive also takes: the next PDU's header and a little
 /// more, but not so much of a following payload that copying it later is expensive.
-const RECEIVE_TAIL_BYTES: usize = 4096;
+pub(super) const RECEIVE_TAIL_BYTES: usize = 4096;
 
 /// An outstanding send.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) key: OpKey,
     pub(super) list: Box<SendList>,
+    /// Bytes of the list that the kernel has accepted; with TLS, that were encrypted.
     pub(super) sent: usize,
+    /// With TLS, encrypted bytes for the kernel.
+    pub(super) sealed: Option<Sealed>,
+    /// With TLS, the next byte of the list.
+    pub(super) position: ListPosition,
+}
+
+impl Sending {
+    pub(super) fn new(key: OpKey, list: Box<SendList>) -> Self {
+        Self {
+            key,
+            list,
+            sent: 0,
+            sealed: None,
+            position: ListPosition::default(),
+        }
+    }
 }
 
 /// A receive that waits for data.
@@ -46,6 +65,8 @@ impl Receiving {
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,
+    /// TLS.
+    pub(super) session: Option<Box<Session>>,
     pub(super) sending: Option<Sending>,
     pub(super) receiving: Option<Receiving>,
     /// The ring's operation that watches for data to receive.
@@ -61,9 +82,10 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(fd: OwnedFd, now: Time) -> Self {
+    pub(super) fn new(fd: OwnedFd, session: Option<Box<Session>>, now: Time) -> Self {
         Self {
             fd,
+            session,
             sending: None,
             receiving: None,
             poll_in: None,
@@ -72,6 +94,22 @@ impl Socket {
             closing: None,
             let_go: false,
             released: false,
+        }
+    }
+}
+
+impl Socket {
+    /// Ends TLS with an alert, if nothing is being sent. Its record is best effort: the peer also
+    /// notices the end of the connection.
+    pub(super) fn end_session(&mut self, alert: Alert) {
+        if self.sending.is_some() {
+            return;
+        }
+        if let Some(session) = &mut self.session {
+            let mut record = [0; MESSAGE_MAX];
+            let len = session.alert(alert, &mut record);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(&self.fd, &record[..len], flags);
         }
     }
 }
@@ -135,6 +173,18 @@ pub(super) fn send(
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let mut control = SendAncillaryBuffer::default();
     attempt(rustix::net::sendmsg(fd, slices, &mut control, flags))
+}
+
+/// Sends encrypted bytes, as many as the kernel accepts.
+pub(super) fn send_bytes(fd: &OwnedFd, bytes: &[u8]) -> Attempt {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    attempt(rustix::net::send(fd, bytes, flags))
+}
+
+/// Receives encrypted bytes. End of stream is `Moved(0)`.
+pub(super) fn receive_bytes(fd: &OwnedFd, into: &mut [u8]) -> Attempt {
+    let received = rustix::net::recv(fd, into, RecvFlags::DONTWAIT);
+    attempt(received.map(|(_, bytes)| bytes))
 }
 
 /// Receives into the front of `into`, then into `rest`, at most `most` bytes (and never less than a
@@ -243,6 +293,7 @@ mod tests {
             buffer_bytes: 64 << 10,
             user_timeout: Nanos::from_millis(12_345),
             keep_alive: Nanos::from_secs(21),
+            tls: None,
         };
         let listener = OwnedFd::from(listener);
         configure(&listener, &options).expect("a TCP socket");

@@ -10,6 +10,7 @@ use switch::limits::LOAD_RESET;
 
 mod promises;
 mod random;
+mod tls;
 mod whole_blocks;
 
 const OWNER: OpNamespace = OpNamespace(7);

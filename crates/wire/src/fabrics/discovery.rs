@@ -62,6 +62,10 @@ impl DiscoveryLogEntry {
     pub const SUBTYPE_CURRENT_DISCOVERY: u8 = 3;
     /// TREQ bits 1:0: security is not specified.
     pub const TREQ_NOT_SPECIFIED: u8 = 0b00;
+    /// TREQ bits 1:0: a secure channel is required.
+    pub const TREQ_REQUIRED: u8 = 0b01;
+    /// TREQ bits 1:0: a secure channel is possible, and not required.
+    pub const TREQ_NOT_REQUIRED: u8 = 0b10;
     /// TREQ bit 2: the controller supports disabled SQ flow control.
     pub const TREQ_SQ_FLOW_CONTROL_OPTIONAL: u8 = 1 << 2;
     /// EFLAGS bit 1: explicit persistent connections to this discovery controller.
