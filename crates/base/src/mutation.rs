@@ -114,6 +114,12 @@ mutations! {
     DeallocateNeighbour = "deallocate-neighbour",
     /// Compare ignores the last block.
     CompareMissesLast = "compare-misses-last",
+    /// The tweak of an encrypted block is its place in the request instead of on the device.
+    CryptTweakRelative = "crypt-tweak-relative",
+    /// An encrypted device opens with any key.
+    CryptKeyUnchecked = "crypt-key-unchecked",
+    /// An encrypted device stores its blocks in clear.
+    CryptPlaintextWritten = "crypt-plaintext-written",
     /// Abort reports a command as aborted while its device has it, and frees its slot.
     AbortFreesSlot = "abort-frees-slot",
     /// Abort reports a Dataset Management as aborted while the device has pieces of it.
