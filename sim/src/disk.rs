@@ -157,6 +157,24 @@ impl Disk {
         self.look_at(block, <[u8]>::to_vec)
     }
 
+    /// Writes bytes from byte `at` on, on stable storage: for a process that is not simulated.
+    pub(crate) fn put_bytes(&self, at: u64, bytes: &[u8]) {
+        let state = &mut *self.state();
+        let at = usize::try_from(at).expect("a small disk");
+        let range = at..at + bytes.len();
+        state.content[range.clone()].copy_from_slice(bytes);
+        if self.volatile {
+            state.durable[range].copy_from_slice(bytes);
+        }
+    }
+
+    /// Reads bytes from byte `at` on.
+    pub(crate) fn get_bytes(&self, at: u64, out: &mut [u8]) {
+        let at = usize::try_from(at).expect("a small disk");
+        let len = out.len();
+        out.copy_from_slice(&self.state().content[at..at + len]);
+    }
+
     /// Calls `look` with the content of a block.
     pub(crate) fn look_at<R>(&self, block: usize, look: impl FnOnce(&[u8]) -> R) -> R {
         let size = self.geometry.block_bytes as usize;

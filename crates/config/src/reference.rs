@@ -1,8 +1,9 @@
 //! The documentation of the configuration: tables of keys, and examples with a comment for each key.
 
 use crate::schema::{
-    ApiLimits, BestEffort, Configuration, Delay, Device, DeviceKind, Digests, Fault, FaultRule,
-    LatencyCritical, Namespace, Permission, Referral, Row, Schema, Subsystem, Tenant, range_text,
+    ApiLimits, BestEffort, Configuration, Crypt, Delay, Device, DeviceKind, Digests, Fault,
+    FaultRule, LatencyCritical, Namespace, Permission, Referral, Row, Schema, Subsystem, Tenant,
+    range_text,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -79,7 +80,7 @@ fn is_toml(default: &str) -> bool {
 pub fn target() -> Vec<Section> {
     let mut devices = vec![Section::of::<Device>(
         "[devices.NAME]",
-        "A device. Layers apply from the outside in: `cache`, `io_path`, `verify`, `delay`, `fault`.",
+        "A device. Layers apply from the outside in: `cache`, `io_path`, `verify`, `delay`, `fault`, `crypt`.",
     )];
     devices.extend(DeviceKind::ALL.iter().map(|kind| {
         let heading = format!("[devices.NAME] type = \"{}\"", kind.name);
@@ -94,6 +95,7 @@ pub fn target() -> Vec<Section> {
     ];
     all.extend(devices);
     all.extend([
+        Section::of::<Crypt>("[devices.NAME.crypt]", CRYPT),
         Section::of::<Delay>("[devices.NAME.delay]", "Added latency, for tests."),
         Section::of::<Fault>("[devices.NAME.fault]", "Failing requests, for tests."),
         Section::of::<FaultRule>(
@@ -128,6 +130,10 @@ const SWITCH: &str = "`baseline` names a *preset*: values of all switch paramete
 const LIMITS_TEXT: &str = "Fixed while running. When 15/16 of `connections`, `all_queue_entries`, \
                            `controllers` or `discovery_controllers` are in use, only addresses \
                            and tenants with less than 1/256 get more.";
+
+const CRYPT: &str = "One of `key_file` and `key_command` is required. The first MiB of the file or disk holds \
+                     the data key, encrypted with this key; `size` does not include it. \
+                     [Operation](operate.md#encryption-at-rest).";
 
 const NAMESPACES: &str = "The derived UUID identifies the backing store: a file under any path, a \
                           block device by its number. RAM and flash are another volume after each \

@@ -25,6 +25,17 @@ pub(crate) fn check(device: &Device, folders: &[PathBuf]) -> Result<(), ApplyErr
     if let DeviceKind::File { path, create, .. } = &device.kind {
         check_path(path, *create, folders)?;
     }
+    if let Some(crypt) = &device.crypt {
+        if !crypt.key_command.is_empty() {
+            return Err(ApplyError::invalid(
+                "key_command would run a program of the client's choice".to_owned(),
+                "use key_file, or add the device in the configuration file",
+            ));
+        }
+        if let Some(path) = &crypt.key_file {
+            check_path(path, false, folders)?;
+        }
+    }
     match &device.model {
         Some(model) => check_path(model, false, folders),
         None => Ok(()),

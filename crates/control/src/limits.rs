@@ -7,6 +7,14 @@ use std::time::Duration;
 /// begin wait for that.
 pub const ERASE_PIECE_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Bytes of a file with the key of an encrypted device, or of the output of the command that prints
+/// it: far more than a key has.
+pub const CRYPT_KEY_BYTES_MAX: usize = 4096;
+
+/// Longest run of the command that prints the key of an encrypted device: a client of a KMS may try
+/// a second server.
+pub const CRYPT_KEY_COMMAND_TIME: Duration = Duration::from_secs(30);
+
 /// The share of a device's rate that a calibration may spend while it serves, in hundredths.
 pub const CALIBRATION_SHARE_PERCENT: RangeInclusive<u32> = 1..=100;
 

@@ -4,6 +4,7 @@
 //! names that a configuration gives them, turns each [`Action`] into a call on the target, and the
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
+mod crypt_key;
 pub mod devices;
 mod recalibration;
 mod removal;
@@ -13,6 +14,8 @@ mod tests;
 mod usage;
 mod view;
 mod zeroing;
+
+pub use crypt_key::read as read_crypt_key;
 
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;

@@ -116,6 +116,8 @@ base::named! {
         /// A scripted host resets and shuts down controllers and aborts commands while devices have
         /// its writes, and has commands in flight for a namespace whose addition is rolled back.
         ByHand = "by-hand",
+        /// Volumes are encrypted, and changes of their keys are interrupted.
+        Crypt = "crypt",
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod audit;
 mod cast;
+mod encryption;
 mod feature;
 mod kept;
 mod machine;

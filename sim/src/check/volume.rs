@@ -1,5 +1,6 @@
 //! Volumes with their oracles.
 
+use super::encryption::Encryption;
 use super::feature::Feature;
 use super::path::{self, DrawnPath};
 use super::plan::Plan;
@@ -31,6 +32,8 @@ pub(super) struct Volume {
     pub(super) oracle: Rc<RefCell<Oracle>>,
     pub(super) extent: Extent,
     pub(super) uuid: [u8; 16],
+    /// Its encryption; `None` for a volume in clear.
+    encryption: Option<Encryption>,
     /// The I/O path to it in a target's process.
     way: Option<DrawnPath>,
     /// Options of its page cache; `None` without a cache.
@@ -61,19 +64,29 @@ fn draw_cache(plan: &Plan, prng: &mut Prng) -> Option<CacheOptions> {
 impl Volume {
     /// Creates the volume with this number.
     pub(super) fn new(number: u64, plan: &Plan, prng: &mut Prng) -> Self {
+        let has = |feature| plan.features.contains(&feature);
+        let is_encrypted = has(Feature::Crypt);
+        let before = if is_encrypted {
+            Encryption::first(plan.block_bytes)
+        } else {
+            0
+        };
         let geometry = Geometry {
             block_bytes: plan.block_bytes,
-            blocks: plan.blocks,
+            blocks: before + plan.blocks,
         };
-        let has = |feature| plan.features.contains(&feature);
         let volatile = has(Feature::Cache);
         let forgets = volatile || plan.has_pages();
         let blocks = usize::try_from(plan.blocks).expect("a small disk");
         let oracle = Oracle::new(blocks).numbered_from(1 + number * VERSIONS_PER_VOLUME);
         let mut uuid = [0; 16];
         prng.fill(&mut uuid);
+        let seed = prng.next_u64();
+        let disk = Disk::new(geometry, volatile, plan.disk, seed);
+        let encryption = is_encrypted.then(|| Encryption::create(&disk, plan.block_bytes, seed));
         Self {
-            disk: Disk::new(geometry, volatile, plan.disk, prng.next_u64()),
+            disk,
+            encryption,
             oracle: Rc::new(RefCell::new(if forgets {
                 oracle.with_volatile_cache()
             } else {
@@ -94,7 +107,7 @@ impl Volume {
         nsid: u32,
         driver: impl FnOnce() -> SimDriver,
     ) -> (NamespaceOptions, Option<DispatcherCore>) {
-        let disk = Arc::new(self.disk.clone());
+        let disk = self.device();
         let options = |device| NamespaceOptions::new(nsid, device, self.uuid);
         if let Some(device) = &*self.cached.borrow() {
             // The process had it as a namespace before.
@@ -115,6 +128,14 @@ impl Volume {
         let over = |_, rules| Cache::over_path(path.clone(), rules);
         let device = self.behind_cache(Arc::new(path.clone()), over);
         (options(device), dispatcher)
+    }
+
+    /// Opens the device of the volume.
+    fn device(&self) -> Arc<dyn Device> {
+        match &self.encryption {
+            Some(encryption) => Arc::new(encryption.open(&self.disk)),
+            None => Arc::new(self.disk.clone()),
+        }
     }
 
     /// Puts the page cache in front of a device, if the volume has one.
@@ -148,7 +169,15 @@ impl Volume {
 
     /// Returns its current number of blocks.
     pub(super) fn blocks(&self) -> u64 {
-        self.disk.geometry().blocks
+        let Geometry {
+            block_bytes,
+            blocks,
+        } = self.disk.geometry();
+        let header = self
+            .encryption
+            .as_ref()
+            .map(|_| Encryption::first(block_bytes));
+        blocks - header.unwrap_or(0)
     }
 
     pub(super) fn lose_power(&self) {
@@ -187,7 +216,10 @@ impl Volume {
         let began = oracle.begin_read();
         for block in 0..usize::try_from(self.blocks()).expect("a small disk") {
             let version = |bytes: &[u8]| client::version_of(block, bytes);
-            let version = self.disk.look_at(block, version);
+            let version = match &self.encryption {
+                Some(encryption) => encryption.look_at(&self.disk, block, version),
+                None => self.disk.look_at(block, version),
+            };
             assert!(
                 oracle.allows(block, began, version),
                 "at the end block {block} holds version {version}; allowed were {:?}",

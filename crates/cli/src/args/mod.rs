@@ -6,6 +6,7 @@ mod bench;
 mod calibrate;
 mod config;
 mod device;
+mod encrypted;
 mod host;
 mod man;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use bench::{LoadArgs, LoadedDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use cli::knobs::{Poll, SwitchArgs};
 pub use config::{ConfigArgs, ConfigCommand};
+pub use encrypted::{DeviceArgs, DeviceCommand};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
 pub use man::ManArgs;
 pub use serve::ServeArgs;
@@ -72,6 +74,7 @@ pub enum Command {
     Bench(LoadArgs),
     Calibrate(CalibrateDeviceArgs),
     Config(ConfigArgs),
+    Device(DeviceArgs),
     Switch(SwitchCommandArgs),
     Tenant(TenantArgs),
     Top(TopArgs),

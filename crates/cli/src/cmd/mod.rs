@@ -7,6 +7,7 @@ pub mod calibrate;
 pub mod calibrate_live;
 pub mod config;
 pub mod discover;
+pub mod encrypted;
 pub mod identify;
 pub mod man;
 pub mod read;

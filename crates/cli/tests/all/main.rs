@@ -12,6 +12,7 @@ mod calibrate_destructive;
 mod calibrate_live;
 mod common;
 mod discover;
+mod encryption;
 mod examples;
 mod exercisers;
 mod hang;

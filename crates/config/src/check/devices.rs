@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::limits;
-use crate::schema::{Device, DeviceKind, Fault, FaultError, FaultRule, IoPath, Schema as _, Size};
+use crate::schema::{
+    Crypt, Device, DeviceKind, Fault, FaultError, FaultRule, IoPath, Schema as _, Size,
+};
 use crate::spot::Spot;
 use block::layer::fault::FaultOperation;
 use block::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
@@ -94,11 +96,34 @@ pub(super) fn block_multiple(size: Size, block_bytes: u64, place: &Spot<'_>) {
 }
 
 fn layers(device: &Device, place: &Spot<'_>) {
+    if let Some(crypt) = &device.crypt {
+        key(crypt, &place.key("crypt"));
+    }
     if let Some(delay) = &device.delay {
         delay.check_ranges(&place.key("delay"));
     }
     if let Some(fault) = &device.fault {
         faults(fault, &place.key("fault").key("rules"));
+    }
+}
+
+/// An encrypted device has one place of its key.
+fn key(crypt: &Crypt, place: &Spot<'_>) {
+    let what_to_do = "write key_file = \"/etc/switchyard/disk.key\", or \
+                      key_command = [\"PROGRAM\", \"ARGUMENT\"]";
+    let is_empty = |path: &Path| path.as_os_str().is_empty();
+    match (&crypt.key_file, crypt.key_command.as_slice()) {
+        (None, []) => place.key("key_file").report("is missing", what_to_do),
+        (Some(_), [_, ..]) => place
+            .key("key_command")
+            .report("is a second key beside key_file", "keep one of them"),
+        (Some(path), []) if is_empty(path) => place.key("key_file").report("is empty", what_to_do),
+        (None, [program, ..]) if program.is_empty() => {
+            place
+                .key("key_command")
+                .report("names no program", what_to_do);
+        }
+        _ => {}
     }
 }
 

@@ -24,7 +24,7 @@ crate::schema! {
     /// A device and the layers over it.
     ///
     /// Requests pass the layers from the outside in: `cache`, then `io_path`, then `verify`, then
-    /// `delay`, then `fault`, then the device.
+    /// `delay`, then `fault`, then `crypt`, then the device.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Device {
         /// Its kind.
@@ -37,6 +37,8 @@ crate::schema! {
         pub fault: Option<Fault> = optional("no faults"),
         /// Stores checksums of writes and verifies reads, for tests.
         pub verify: bool = or(false),
+        /// Encrypts the device.
+        pub crypt: Option<Crypt> = optional("not encrypted"),
         /// I/O path from the cores to the device.
         pub io_path: Option<IoPath> = optional("each core submits by itself"),
         /// Size of a write-back cache in memory, shared by all cores. A crash loses writes without
@@ -48,6 +50,18 @@ crate::schema! {
         /// Cost model and latency curve, as `switchyard calibrate` writes them. Tenants then share
         /// the device by tokens.
         pub model: Option<PathBuf> = optional("none: SLOs and weights have no effect"),
+    }
+
+    /// Encryption of a device with AES-256-XTS.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Crypt {
+        /// File with the key: 32 bytes in base64, accessible only to its owner (mode 0600).
+        pub key_file: Option<PathBuf> = optional("`key_command`"),
+        /// Program and its arguments, run without a shell, that prints the key within 30 s. Not over
+        /// the API, nor with `--confine`.
+        pub key_command: Vec<String> = list("`key_file`"),
+        /// Encrypts the device if it is not encrypted and contains only zeroes.
+        pub create: bool = or(false),
     }
 
     /// Latency that is added to requests.
@@ -260,6 +274,7 @@ impl Device {
             delay: None,
             fault: None,
             verify: false,
+            crypt: None,
             io_path: None,
             cache: None,
             cache_dirty_expire_ms: None,

@@ -33,7 +33,7 @@ pub use api_limits::ApiLimits;
 pub(crate) use as_text::{as_text, text_of};
 pub use declare::{Ranged, Row, Schema, range_text, read_value, toml_text, write_table};
 pub use device::{
-    BlockSize, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultError, FaultRule,
+    BlockSize, Crypt, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultError, FaultRule,
     FlashProfile, IoPath, KindRow,
 };
 pub use identifier::{

@@ -1,8 +1,10 @@
 //! From what a configuration or a flag says to a device.
 
+use super::crypt_key;
 use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
-use block::layer::{Delay, Fault, Verify};
+use block::layer::{Crypt, Delay, Fault, Verify};
+use block::limits::CRYPT_HEADER_BYTES;
 use block::{Cache, CacheOptions, Device, DeviceError, PathDevice};
 use config::files::folder_above;
 use config::schema::{Device as Model, DeviceKind, IoPath, Size};
@@ -12,7 +14,7 @@ use std::sync::{Arc, Weak};
 /// Requests of one core that a device with an I/O path takes at a time.
 const PATH_DEPTH: u32 = 256;
 
-/// Opens a device with its layers: faults lie below the delay, and verification above both, so
+/// Opens a device with its layers: encryption lies at the bottom, faults lie below the delay, and verification above both, so
 /// that it sees what a user would of them. A path lies above these, and a cache above all.
 ///
 /// # Errors
@@ -68,8 +70,23 @@ pub fn open_identified(
     folders: Option<&[PathBuf]>,
 ) -> Result<Identified, DeviceError> {
     let cache_options = model.cache.map(cache_options).transpose()?;
-    let (mut device, content) = open_kind(&model.kind, folders)?;
+    let mut kind = model.kind.clone();
+    let key = model
+        .crypt
+        .as_ref()
+        .map(|crypt| crypt_key::read(crypt, folders));
+    let key = key.transpose()?;
+    if let (Some(_), Some(size)) = (&key, kind.size()) {
+        // The size is that of the volume.
+        kind.set_size(Size::from_bytes(
+            size.bytes.saturating_add(CRYPT_HEADER_BYTES),
+        ));
+    }
+    let (mut device, content) = open_kind(&kind, folders)?;
     let innermost = Arc::downgrade(&device);
+    if let (Some(key), Some(crypt)) = (key, &model.crypt) {
+        device = Arc::new(Crypt::open(device, &key, crypt.create)?);
+    }
     if let Some(fault) = &model.fault {
         let options = fault.options().ok_or_else(|| {
             let needs = "a fault rule needs one of error, delay_us, hang and torn_blocks";

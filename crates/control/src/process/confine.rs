@@ -92,6 +92,12 @@ impl Paths {
             .extend(configuration.api_socket_group.map(|_| "/etc/group".into()));
         for device in configuration.devices.values() {
             paths.read.extend(device.model.clone());
+            paths.read.extend(
+                device
+                    .crypt
+                    .as_ref()
+                    .and_then(|crypt| crypt.key_file.clone()),
+            );
             if let DeviceKind::File { path, create, .. } = &device.kind {
                 let new = *create && !path.exists();
                 paths
