@@ -96,3 +96,31 @@ fn place_for_new(folder: &Path, rest: &Path) -> Result<File, Errno> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::schema::Crypt;
+
+    /// A client could otherwise run a program, or learn something of any file.
+    #[test]
+    fn keys_of_devices_lie_in_the_folders_and_come_from_no_program() {
+        let folder = block::Folder::new();
+        let path = folder.path().join("key");
+        std::fs::write(&path, "").expect("a new file");
+        let checked = |key_file: Option<PathBuf>, command: &[&str]| {
+            let mut device = Device::new("ram:1G".parse().expect("a device"));
+            device.crypt = Some(Crypt {
+                key_file,
+                key_command: command.iter().map(|&word| word.to_owned()).collect(),
+                create: true,
+            });
+            check(&device, &[folder.path().to_owned()])
+        };
+        checked(Some(path), &[]).expect("below the folder");
+        let outside = checked(Some("/etc/passwd".into()), &[]).expect_err("outside");
+        assert!(outside.to_string().contains("device_folders"), "{outside}");
+        let program = checked(None, &["true"]).expect_err("a program");
+        assert!(program.to_string().contains("key_file"), "{program}");
+    }
+}

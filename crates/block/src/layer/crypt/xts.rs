@@ -138,7 +138,7 @@ mod tests {
             "2718281828459045235360287471352662497757247093699959574966967627",
             "3141592653589793238462643383279502884197169399375105820974944592",
         ));
-        let plain: Vec<u8> = (0..512u32).map(|i| (i % 256) as u8).collect();
+        let plain: Vec<u8> = (0..=255).cycle().take(512).collect();
         let mut cipher = Xts::new(&key).expect("a key");
         for (unit, first, last) in [
             (
