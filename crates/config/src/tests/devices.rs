@@ -165,7 +165,10 @@ fn an_encrypted_device_has_one_place_of_its_key() {
     let file = |crypt: &str| {
         format!("[devices.x]\ntype = \"ram\"\nsize = \"1G\"\ncrypt = {{ {crypt} }}\n")
     };
-    for good in ["key_file = \"/a\"", "key_command = [\"kms\", \"--get\"], create = true"] {
+    for good in [
+        "key_file = \"/a\"",
+        "key_command = [\"kms\", \"--get\"], create = true",
+    ] {
         let read = parse(&file(good), Format::Toml).expect("it is good");
         let again = parse(&read.to_toml(), Format::Toml).expect("what it writes");
         assert_eq!(again.devices, read.devices);
@@ -173,12 +176,18 @@ fn an_encrypted_device_has_one_place_of_its_key() {
     }
     for (bad, expected) in [
         ("", "devices.x.crypt.key_file: is missing; write key_file"),
-        ("key_file = \"\"", "devices.x.crypt.key_file: is empty; write key_file"),
+        (
+            "key_file = \"\"",
+            "devices.x.crypt.key_file: is empty; write key_file",
+        ),
         (
             "key_file = \"/a\", key_command = [\"kms\"]",
             "devices.x.crypt.key_command: is a second key beside key_file; keep one of them",
         ),
-        ("key_command = [\"\"]", "devices.x.crypt.key_command: names no program"),
+        (
+            "key_command = [\"\"]",
+            "devices.x.crypt.key_command: names no program",
+        ),
         ("key = \"/a\"", "devices.x.crypt.key: is not a known key"),
     ] {
         let text = error(&file(bad));
