@@ -337,6 +337,7 @@ columns! { QUEUES, queue_cells(row: QueueRow<'_>):
     "data_digest" "ddgst" => yes(row.1.data_digest),
     "peer" "peer" => Cell::text(&row.0.peer.to_string()),
     "host" "host" => Cell::text(&row.0.host_nqn),
+    "identity" "identity" => Cell::text(row.0.identity.word()),
     "subsystem" "subsystem" => Cell::text(&row.0.nqn),
 }
 

@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApplyError;
-use crate::schema::{Configuration, Device, Namespace, Referral, Size, Subsystem, Switch, Tenant};
+use crate::schema::{
+    Authentication, Configuration, Device, Host, Namespace, Referral, Size, Subsystem, Switch,
+    Tenant,
+};
 
 /// One change of a running target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +85,19 @@ pub enum Action {
         nqn: String,
         /// Every host may connect.
         allow: bool,
+    },
+    /// Sets the proof of their names that hosts of a subsystem have to give; controllers of hosts
+    /// that have not given it are shut down.
+    SetAuthentication {
+        /// The subsystem's name.
+        nqn: String,
+        /// The proof.
+        authentication: Authentication,
+    },
+    /// Declares the hosts that have keys, in files. The keys are valid for new connections.
+    SetHosts {
+        /// The hosts.
+        hosts: Vec<Host>,
     },
     /// Names another discovery controller in the discovery log page.
     AddReferral {
@@ -172,6 +188,17 @@ impl Action {
                 model.default_tenant = *default_tenant;
                 Ok(())
             }
+            Self::SetAuthentication {
+                nqn,
+                authentication,
+            } => {
+                find_subsystem(model, nqn)?.authentication = *authentication;
+                Ok(())
+            }
+            Self::SetHosts { hosts } => {
+                model.hosts.clone_from(hosts);
+                Ok(())
+            }
             Self::TurnKnobs { switch } => {
                 model.switch = *switch;
                 Ok(())
@@ -223,6 +250,16 @@ impl Action {
                 let allow = before.subsystem(&nqn)?.allow_any_host;
                 Some(Self::SetAllowAnyHost { nqn, allow })
             }
+            Self::SetAuthentication { nqn, .. } => {
+                let authentication = before.subsystem(&nqn)?.authentication;
+                Some(Self::SetAuthentication {
+                    nqn,
+                    authentication,
+                })
+            }
+            Self::SetHosts { .. } => Some(Self::SetHosts {
+                hosts: before.hosts.clone(),
+            }),
             Self::AddReferral { referral } => Some(Self::RemoveReferral { referral }),
             Self::RemoveReferral { referral } => Some(Self::AddReferral { referral }),
             Self::SetTenants { .. } => Some(Self::SetTenants {

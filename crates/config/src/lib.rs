@@ -138,6 +138,7 @@ fn named(place: &Place, configuration: &Configuration) -> String {
         };
         let name = match (number, list.as_str()) {
             (1, "tenants") => configuration.tenants.get(index).map(|it| it.name.clone()),
+            (1, "hosts") => configuration.hosts.get(index).map(|it| it.nqn.clone()),
             (1, "subsystems") => subsystem.map(|it| it.nqn.clone()),
             (3, "namespaces") => subsystem
                 .and_then(|it| it.namespaces.get(index))

@@ -16,6 +16,12 @@ pub const CORE_NUMBER_MAX: u32 = 1023;
 /// Hosts allowed by name in one subsystem: they are looked through on every connect.
 pub const ALLOWED_HOSTS_MAX: usize = 1024;
 
+/// Hosts with keys: some for each subsystem of a large target.
+pub const HOSTS_MAX: usize = 4096;
+
+/// Files with keys of one host: an old and a new one of each kind, for some subsystems.
+pub const HOST_KEY_FILES_MAX: usize = 16;
+
 /// Bytes of a tenant's name: it becomes a label of a metric, and a part of a URL.
 pub const TENANT_NAME_BYTES_MAX: usize = 64;
 

@@ -2,8 +2,8 @@
 
 use crate::schema::{
     ApiLimits, BestEffort, Configuration, Crypt, Delay, Device, DeviceKind, Digests, Fault,
-    FaultRule, LatencyCritical, Namespace, Permission, Referral, Row, Schema, Subsystem, Tenant,
-    range_text,
+    FaultRule, Host, LatencyCritical, Namespace, Permission, Referral, Row, Schema, Subsystem,
+    Tenant, range_text,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -114,6 +114,7 @@ pub fn target() -> Vec<Section> {
             "[[tenants.permissions]]",
             "Only these blocks are permitted.",
         ),
+        Section::of::<Host>("[[hosts]]", HOSTS),
         Section::of::<Referral>("[[discovery.referrals]]", "Other discovery controllers."),
     ]);
     all
@@ -141,6 +142,8 @@ const NAMESPACES: &str = "The derived UUID identifies the backing store: a file 
 
 const TENANTS: &str = "A host belongs to the tenant that matches it most precisely: by host NQN \
                        before subsystem before namespace.";
+
+const HOSTS: &str = "Keys of hosts ([secure a target](secure.md)). The API adds further ones.";
 
 fn poll() -> Row {
     Row {

@@ -15,6 +15,7 @@
 //! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, DELETE |
 //! | `/v1/subsystems/{nqn}/namespaces`, `…/{nsid}` | GET, POST; GET, PATCH, DELETE |
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
+//! | `/v1/hosts`, `/v1/hosts/{nqn}` | GET; GET, PUT, DELETE |
 //! | `/v1/referrals` | GET, POST, DELETE |
 //! | `/v1/switch` | GET, PATCH |
 //! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST, PATCH; GET, PUT, DELETE |
@@ -32,6 +33,7 @@ mod devices;
 mod error;
 mod events;
 mod guard;
+mod host_keys;
 mod hosts;
 mod namespaces;
 mod referrals;
@@ -83,6 +85,7 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         .merge(configuration::routes())
         .merge(devices::routes())
         .merge(events::routes())
+        .merge(host_keys::routes())
         .merge(hosts::routes())
         .merge(namespaces::routes())
         .merge(referrals::routes())
@@ -94,7 +97,7 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
     Routes {
         router,
         process: "a target",
-        begin_at: "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
+        begin_at: "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/hosts, /v1/referrals, /v1/switch, \
                    /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
         takes_query: |path| path == "/v1/config",
     }

@@ -6,6 +6,7 @@
 //!
 //! Calls block while the dataplane works; the HTTP interface makes them on threads that may.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +16,17 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::dataplane::DataPlane;
 use crate::folders;
+use crate::host_keys::{AddedKeys, KnownKeys, now};
 use crate::snapshot::Snapshot;
 use crate::state::{StateError, StateFile};
 use config::ApplyError;
 use config::action::Action;
 use config::diff::{FixedWhileRunning, build};
+use config::limits::HOSTS_MAX;
 use config::merge::{self, Contradiction, Difference, differences, merge};
-use config::schema::{Configuration, Device};
+use config::schema::{Configuration, Device, NQN_EXPECTED, check_nqn};
 use config::{self, ConfigError};
+use secure::HostKeys;
 
 /// The configuration in force, and the dataplane it is in force in.
 pub struct Control {
@@ -47,6 +51,8 @@ struct Changes {
     store: Option<StateFile>,
     /// A person was told that changes are forgotten.
     warned: bool,
+    /// Keys of hosts that the interface added.
+    host_keys: AddedKeys,
 }
 
 /// The reason for which a change was not made.
@@ -92,12 +98,25 @@ fn rest(remaining: &[Action]) -> String {
     }
 }
 
+impl Changes {
+    /// Tells a person once that changes are forgotten.
+    fn warn_of_forgetting(&mut self) {
+        if self.store.is_none() && !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                "this change and later ones are forgotten when the process ends; start it with \
+                 --state FILE to keep them"
+            );
+        }
+    }
+}
+
 impl Control {
     fn new(file: &Configuration, plane: Arc<dyn DataPlane>) -> Self {
         let changes = Changes {
             file: file.clone(),
             store: None,
             warned: false,
+            host_keys: AddedKeys::default(),
         };
         Self {
             plane,
@@ -135,22 +154,29 @@ impl Control {
         let mut file = configuration.clone();
         file.sort();
         let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
-        let (in_force, to_zero) = match remembered {
-            Some(state) => (merge(&state.file, &state.in_force, &file)?, state.to_zero),
-            None => (file.clone(), Vec::new()),
+        let (in_force, to_zero, host_keys) = match remembered {
+            Some(state) => (
+                merge(&state.file, &state.in_force, &file)?,
+                state.to_zero,
+                state.host_keys,
+            ),
+            None => (file.clone(), Vec::new(), AddedKeys::default()),
         };
         config::validate(&in_force)?;
         // What is at a path may have changed since.
         check_folders(&file, in_force.devices.iter())?;
         let control = Self::new(&file, plane);
         control.plane.set_to_zero(to_zero);
+        control.plane.set_added_keys(&host_keys);
         control.carry_out(&file, &build(&in_force))?;
         control.plane.settle();
         control.assert_in_force(&in_force);
         if let Some(store) = &store {
-            store.save(&file, &in_force, &control.plane.to_zero())?;
+            store.save(&file, &in_force, &control.plane.to_zero(), &host_keys)?;
         }
-        lock(&control.change).store = store;
+        let mut changes = lock(&control.change);
+        (changes.store, changes.host_keys) = (store, host_keys);
+        drop(changes);
         Ok(control)
     }
 
@@ -214,12 +240,8 @@ impl Control {
         let before = self.configuration();
         let actions = decide(&before)?;
         check_folders(&changes.file, added(&actions))?;
-        if changes.store.is_none() && !changes.warned && !actions.is_empty() {
-            changes.warned = true;
-            tracing::warn!(
-                "this change and later ones are forgotten when the process ends; start it with \
-                 --state FILE to keep them"
-            );
+        if !actions.is_empty() {
+            changes.warn_of_forgetting();
         }
         self.carry_out_durably(&changes, &changes.file, &actions)?;
         Ok(actions)
@@ -269,7 +291,7 @@ impl Control {
         // data.
         let to_zero = self.plane.to_zero();
         if let Some(store) = &changes.store {
-            store.save(file, &after, &to_zero)?;
+            store.save(file, &after, &to_zero, &changes.host_keys)?;
         }
         let done = self.carry_out(file, actions);
         self.plane.settle();
@@ -280,13 +302,13 @@ impl Control {
             return done;
         };
         if done.is_err()
-            && let Err(error) = self.save(store, &changes.file)
+            && let Err(error) = self.save(store, &changes.file, &changes.host_keys)
         {
             tracing::error!("{error}; it says that a change was made which was not");
         }
         if done.is_ok()
             && self.plane.to_zero() != to_zero
-            && let Err(error) = self.save(store, file)
+            && let Err(error) = self.save(store, file, &changes.host_keys)
         {
             tracing::error!(
                 "{error}; unless a later change is written to it, a namespace that was made smaller \
@@ -296,8 +318,73 @@ impl Control {
         done
     }
 
-    fn save(&self, store: &StateFile, file: &Configuration) -> Result<(), StateError> {
-        store.save(file, &self.configuration(), &self.plane.to_zero())
+    fn save(
+        &self,
+        store: &StateFile,
+        file: &Configuration,
+        host_keys: &AddedKeys,
+    ) -> Result<(), StateError> {
+        store.save(
+            file,
+            &self.configuration(),
+            &self.plane.to_zero(),
+            host_keys,
+        )
+    }
+
+    /// Returns the keys of hosts: those of files, by NQN, and those that the interface added.
+    pub(crate) fn host_keys(&self) -> (BTreeMap<String, KnownKeys>, AddedKeys) {
+        let added = lock(&self.change).host_keys.clone();
+        (self.plane.keys_of_files(), added)
+    }
+
+    /// Replaces the keys that the interface added to a host; `None` removes them.
+    ///
+    /// # Errors
+    /// A name that no host can have, too many hosts, or nothing to remove; a state that cannot be
+    /// written.
+    pub(crate) fn set_host_keys(
+        &self,
+        nqn: &str,
+        keys: Option<HostKeys>,
+    ) -> Result<(), ChangeError> {
+        let mut changes = self.begin()?;
+        let mut added = changes.host_keys.clone();
+        match keys {
+            Some(keys) => {
+                if let Err(why) = check_nqn(nqn) {
+                    return Err(ApplyError::invalid(format!("{nqn:?} {why}"), NQN_EXPECTED).into());
+                }
+                let since_unix_ms = now();
+                let known = KnownKeys {
+                    keys,
+                    since_unix_ms,
+                };
+                added.0.insert(nqn.to_owned(), known);
+                if added.0.len() > HOSTS_MAX {
+                    let message = format!("there are keys of {HOSTS_MAX} hosts already");
+                    return Err(
+                        ApplyError::conflict(message, "remove those of another host").into(),
+                    );
+                }
+            }
+            None => {
+                if added.0.remove(nqn).is_none() {
+                    return Err(ApplyError::not_found(
+                        format!("the interface has added no keys to host {nqn:?}"),
+                        "those of files are removed there; list all by GET /v1/hosts",
+                    )
+                    .into());
+                }
+            }
+        }
+        changes.warn_of_forgetting();
+        if let Some(store) = &changes.store {
+            self.save(store, &changes.file, &added)?;
+        }
+        self.plane.set_added_keys(&added);
+        changes.host_keys = added;
+        Ok(())
     }
 
     /// # Panics
@@ -352,6 +439,7 @@ impl Control {
         let before = self.configuration();
         let merged = merge(&changes.file, &before, &file)?;
         let actions = merge::actions(&before, &merged)?;
+        self.plane.read_keys_again()?;
         self.carry_out_durably(&changes, &file, &actions)?;
         changes.file = file;
         Ok(actions)

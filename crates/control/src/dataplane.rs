@@ -5,10 +5,12 @@
 //! the cores is one [`Snapshot`].
 
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
+use crate::host_keys::{AddedKeys, KnownKeys};
 use crate::snapshot::{Snapshot, TenantEvent};
 use crate::state::ToZero;
 use config::ApplyError;
 use config::action::Action;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The dataplane: carries out actions, and shows its state.
@@ -42,6 +44,25 @@ pub trait DataPlane: Send + Sync + 'static {
     /// Sets that list, before any action: it is the list that the process before left.
     fn set_to_zero(&self, ranges: Vec<ToZero>) {
         let _ = ranges;
+    }
+
+    /// Makes the keys that the interface added to hosts valid for new connections, instead of those
+    /// before.
+    fn set_added_keys(&self, keys: &AddedKeys) {
+        let _ = keys;
+    }
+
+    /// Reads the files with keys of hosts again.
+    ///
+    /// # Errors
+    /// A file that cannot be used; the keys in force stay.
+    fn read_keys_again(&self) -> Result<(), ApplyError> {
+        Ok(())
+    }
+
+    /// Returns the keys of files, by the NQN of their host.
+    fn keys_of_files(&self) -> BTreeMap<String, KnownKeys> {
+        BTreeMap::new()
     }
 
     /// Ends a change: adds to that list what its actions gave up, and removes the ranges of devices

@@ -16,6 +16,7 @@ pub mod control;
 pub mod credentials;
 mod dataplane;
 mod folders;
+pub mod host_keys;
 pub mod limits;
 pub mod metrics;
 pub mod plane;

@@ -3,6 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// Keys of one kind of one host that the interface adds, or that one file has: old and new ones while
+/// they are changed.
+pub const HOST_KEYS_MAX: usize = 16;
+
 /// Bytes of a device that are zeroed at once, and then synced: requests for the page in which they
 /// begin wait for that.
 pub const ERASE_PIECE_BYTES: u64 = 64 * 1024 * 1024;

@@ -143,6 +143,7 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
                 ("nqn", controller.nqn.clone()),
                 ("host", host_name(&controller.host_nqn)),
                 ("cntlid", controller.id.to_string()),
+                ("identity", controller.identity.to_string()),
             ];
             (labels, controller)
         })
@@ -211,6 +212,7 @@ mod tests {
                 nqn: "nqn.2026-11.com.example:a".to_owned(),
                 host_nqn: "nqn.2026-11.com.example:\"h\\\n".to_owned(),
                 host_id: String::new(),
+                identity: target::Authentication::default(),
                 peer: ([127, 0, 0, 1], 4420).into(),
                 io_queues: Vec::new(),
                 errors: 0,
@@ -258,7 +260,7 @@ mod tests {
     #[test]
     fn a_host_cannot_write_lines_of_its_own() {
         let text = render(snapshot(), Exposition::OpenMetrics);
-        let escaped = r#"host="nqn.2026-11.com.example:\"h\\\n",cntlid="7""#;
+        let escaped = r#"host="nqn.2026-11.com.example:\"h\\\n",cntlid="7",identity="claimed""#;
         assert!(text.contains(escaped), "{text}");
     }
 }

@@ -6,6 +6,7 @@
 
 mod crypt_key;
 pub mod devices;
+mod keys;
 mod recalibration;
 mod removal;
 mod tenancy;
@@ -19,6 +20,7 @@ pub use crypt_key::read as read_crypt_key;
 
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;
+use crate::host_keys::{AddedKeys, KnownKeys};
 use crate::snapshot::{
     CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
     TenantEvent,
@@ -29,8 +31,10 @@ use config::action::Action;
 use config::device_model::DeviceModel;
 use config::schema::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
 use config::{ApplyError, ApplyErrorKind};
+use keys::Keys;
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
+use secure::HostKeys;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,7 +43,7 @@ use std::time::Instant;
 use target::{
     DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
 };
-use tenancy::tenancy;
+use tenancy::{authentication, tenancy};
 use view::{View, whole_blocks};
 
 /// A target, and the devices that it shares.
@@ -52,6 +56,7 @@ pub struct Plane {
     cores: Vec<u32>,
     started: Instant,
     opened: Mutex<Opened>,
+    keys: Keys,
     recalibrations: Recalibrations,
 }
 
@@ -102,9 +107,16 @@ impl OpenDevice {
 }
 
 impl Plane {
-    /// A plane over `target`, which shares nothing yet and runs on `cores`.
+    /// A plane over `target`, which shares nothing yet and runs on `cores`. Files with keys of hosts are
+    /// in the current folder.
     #[must_use]
     pub fn new(target: Arc<Target>, cores: Vec<u32>) -> Self {
+        Self::with_keys(target, cores, PathBuf::from("."), HostKeys::default())
+    }
+
+    /// The same with the folder of the files with keys of hosts, and keys of every allowed host.
+    #[must_use]
+    pub fn with_keys(target: Arc<Target>, cores: Vec<u32>, folder: PathBuf, any: HostKeys) -> Self {
         let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         Self {
             target,
@@ -112,6 +124,7 @@ impl Plane {
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
+            keys: Keys::new(folder, any),
             recalibrations: Recalibrations::default(),
         }
     }
@@ -148,6 +161,7 @@ impl Plane {
             model: subsystem.model.clone(),
             allow_any_host: subsystem.allow_any_host,
             allowed_hosts: subsystem.allowed_hosts.iter().cloned().collect(),
+            authentication: authentication(subsystem.authentication),
             namespaces,
             cache_life: cached.then_some(self.cache_life),
         };
@@ -313,6 +327,13 @@ impl DataPlane for Plane {
             } => target
                 .set_tenants(&tenancy(tenants, *default_tenant))
                 .map_err(refused),
+            Action::SetAuthentication {
+                nqn,
+                authentication: required,
+            } => target
+                .set_authentication(nqn, authentication(*required))
+                .map_err(refused),
+            Action::SetHosts { hosts } => self.keys.set_hosts(hosts, target),
             Action::TurnKnobs { switch } => target.set_knobs(switch.0).map_err(refused),
             Action::RemoveReferral { referral } => target
                 .remove_referral(to_referral(referral)?)
@@ -330,6 +351,18 @@ impl DataPlane for Plane {
 
     fn set_to_zero(&self, ranges: Vec<ToZero>) {
         self.opened().to_zero = ranges;
+    }
+
+    fn set_added_keys(&self, keys: &AddedKeys) {
+        self.keys.set_added(keys, &self.target);
+    }
+
+    fn read_keys_again(&self) -> Result<(), ApplyError> {
+        self.keys.read_again(&self.target)
+    }
+
+    fn keys_of_files(&self) -> BTreeMap<String, KnownKeys> {
+        self.keys.of_files()
     }
 
     fn settle(&self) {

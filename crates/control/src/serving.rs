@@ -7,13 +7,14 @@ use std::sync::{Arc, mpsc};
 
 use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
-use secure::{HostKeys, KeyRing};
+use secure::HostKeys;
 use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
 
 use transport::key_file::{self, KeyFileError};
 
 use crate::control::{ChangeError, Control};
 use crate::credentials::Token;
+use crate::host_keys;
 use crate::plane::Plane;
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
@@ -29,6 +30,8 @@ pub struct ServingOptions {
     pub config_path: Option<PathBuf>,
     /// The file that keeps changes; without one the end of the process forgets them.
     pub state_path: Option<PathBuf>,
+    /// Keys and secrets of every allowed host that has none of its own.
+    pub keys: HostKeys,
     /// The token of requests over TCP that may change something.
     pub token: Option<Token>,
 }
@@ -92,17 +95,13 @@ impl Serving {
         let store = options.state_path.as_deref().map(StateFile::open);
         let store = store.transpose()?;
         let target = Target::new(limits(configuration), cores.len())?;
+        let mut any = options.keys;
         if let Some(path) = &configuration.tls_key {
-            let keys = key_file::tls_keys(path)?;
-            target.set_keys(KeyRing {
-                any: HostKeys {
-                    tls: keys,
-                    ..HostKeys::default()
-                },
-                ..KeyRing::default()
-            });
+            any.tls.extend(key_file::tls_keys(path)?);
         }
-        let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
+        let folder = host_keys::folder(configuration, options.config_path.as_deref());
+        let plane = Plane::with_keys(Arc::clone(&target), numbers(&cores), folder, any);
+        let plane = Arc::new(plane);
         let control = Arc::new(Control::resume(configuration, plane, store)?);
         let running = RunningTarget::start(
             Arc::clone(&target),

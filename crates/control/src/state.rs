@@ -1,11 +1,12 @@
 //! State that survives a restart of the target: the configuration in force, the file it came from,
-//! and the ranges of devices that are to be zeroed before a namespace shows them.
+//! keys of hosts that the interface added, and the ranges of devices that are to be zeroed before a namespace shows them.
 //!
 //! One JSON file, which is replaced in one step before each change (see [`config::files`]). It keeps
 //! both configurations, so that what the interface changed can be told from what the file changed
 //! meanwhile. One process at a time has it, by a lock on a second file beside it.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use block::LockedFile;
@@ -13,7 +14,9 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use switch::knobs::{Knob, KnobError};
+use zeroize::Zeroizing;
 
+use crate::host_keys::AddedKeys;
 use config::files;
 use config::limits::REPLACED_BYTES_MAX;
 use config::schema::Configuration;
@@ -32,6 +35,9 @@ pub struct State {
     /// zeroed them in the background.
     #[serde(default, rename = "erasing")]
     pub to_zero: Vec<ToZero>,
+    /// Keys of hosts that the interface added.
+    #[serde(default)]
+    pub host_keys: AddedKeys,
 }
 
 /// A range of a device that is to be zeroed before a namespace shows it again.
@@ -54,6 +60,7 @@ struct Written<'a> {
     in_force: &'a Configuration,
     #[serde(rename = "erasing")]
     to_zero: &'a [ToZero],
+    host_keys: &'a AddedKeys,
 }
 
 /// The file of a target's state; no other process has it.
@@ -169,12 +176,28 @@ impl StateFile {
         }
         ignore_removed(&mut value);
         let mut state: State = serde_json::from_value(value).map_err(damaged)?;
+        self.check_mode(&state)?;
         for configuration in [&mut state.file, &mut state.in_force] {
             config::validate(configuration)
                 .map_err(|error| self.failed(format!("it is damaged: {error}"), remedy))?;
             configuration.sort();
         }
         Ok(Some(state))
+    }
+
+    /// Refuses keys that others may have read or written.
+    fn check_mode(&self, state: &State) -> Result<(), StateError> {
+        let found = std::fs::metadata(&self.path);
+        let mode = found.map_or(0, |found| found.permissions().mode() & 0o7777);
+        if state.host_keys.0.is_empty() || mode & 0o077 == 0 {
+            return Ok(());
+        }
+        let why = format!("it has keys of hosts, and its mode {mode:04o} lets other users use it");
+        let remedy = format!(
+            "run chmod 600 {}, and replace the keys that others may have read",
+            self.path.display()
+        );
+        Err(self.failed(why, &remedy))
     }
 
     /// Remembers these; when it returns, they are there after a crash.
@@ -187,14 +210,17 @@ impl StateFile {
         file: &Configuration,
         in_force: &Configuration,
         to_zero: &[ToZero],
+        host_keys: &AddedKeys,
     ) -> Result<(), StateError> {
         let written = Written {
             version: VERSION,
             file,
             in_force,
             to_zero,
+            host_keys,
         };
         let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
+        let text = Zeroizing::new(text);
         if text.len() > REPLACED_BYTES_MAX {
             let why = format!("it would be larger than {REPLACED_BYTES_MAX} bytes");
             return Err(self.failed(why, "share fewer things"));

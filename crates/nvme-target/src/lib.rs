@@ -4,6 +4,7 @@
 //! while I/O runs. A [`PollGroup`] is a core's part of the target, a service for [`reactor::Core`];
 //! [`RunningTarget`] starts one on each core of a machine.
 
+mod authentication;
 mod change;
 mod command;
 mod controller;
@@ -31,6 +32,7 @@ mod target;
 mod tls;
 
 pub use ::qos::access::AccessGrant;
+pub use authentication::Authentication;
 pub use change::ack::{Waiter, wait_by};
 pub use controller::registry::ControllerKind;
 pub use error::TargetError;

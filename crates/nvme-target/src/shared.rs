@@ -3,9 +3,10 @@
 //! Used at Connect, by admin commands and by a control plane, never by I/O, so plain locks are
 //! sufficient.
 
+use crate::authentication::Authentication;
 use crate::change::ack::{Ack, AckError, Pausing};
 use crate::change::step::ChangeStep;
-use crate::controller::registry::Controllers;
+use crate::controller::registry::{Controllers, SharedController};
 use crate::limits::Limits;
 use crate::message::{CoreMessage, Message};
 use crate::permit::Permits;
@@ -20,7 +21,7 @@ use reactor::MailboxSender;
 use reactor::priority::PriorityStatus;
 use reactor::tls::Keys;
 use secure::KeyRing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<AccessRules>>,
+    /// NQNs of the hosts that may connect only with TLS.
+    tls_required: Mutex<Arc<BTreeSet<String>>>,
     tenant_events: Mutex<TenantEvents>,
     /// Permits for the connections of all cores.
     pub(crate) permits: Permits,
@@ -97,6 +100,7 @@ impl Shared {
             threads: Threads::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),
+            tls_required: Mutex::default(),
             tenant_events: Mutex::default(),
             gave_up: AtomicBool::new(false),
             late_changes: AtomicU64::new(0),
@@ -120,6 +124,31 @@ impl Shared {
     /// Returns the tenants of hosts, and their rights.
     pub(crate) fn rules(&self) -> Arc<AccessRules> {
         Arc::clone(&lock(&self.rules))
+    }
+
+    /// Sets the hosts that may connect only with TLS.
+    pub(crate) fn require_tls(&self, hosts: BTreeSet<String>) {
+        *lock(&self.tls_required) = Arc::new(hosts);
+    }
+
+    /// Returns the proofs of its name that a host has to give in a subsystem.
+    pub(crate) fn required(&self, host: &str, subsystem: &Subsystem) -> Authentication {
+        let of_subsystem = subsystem.lock().authentication;
+        let of_tenant = self.rules().required(host, &subsystem.nqn);
+        let of_host = Authentication {
+            tls: lock(&self.tls_required).contains(host),
+            chap: false,
+        };
+        of_subsystem.and(of_tenant).and(of_host)
+    }
+
+    /// Returns true if the host of a controller has to give a proof of its name that it has not given.
+    pub(crate) fn is_unproven(&self, controller: &SharedController) -> bool {
+        let subsystem = controller.subsystem.as_deref();
+        subsystem.is_some_and(|subsystem| {
+            let required = self.required(&controller.host_nqn, subsystem);
+            !required.without(controller.proven()).is_none()
+        })
     }
 
     /// Sets new rules; returns the former ones.

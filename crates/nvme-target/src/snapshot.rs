@@ -1,5 +1,6 @@
 //! The state of a target at one moment, in the form that interfaces show.
 
+use crate::authentication::Authentication;
 use crate::controller::registry::ControllerKind;
 use crate::latency::Latency;
 use crate::limits::Limits;
@@ -147,6 +148,9 @@ pub struct ControllerSnapshot {
     pub host_nqn: String,
     /// HOSTID, as hexadecimal digits.
     pub host_id: String,
+    /// How its host has proved its name: "claimed" (not at all), "tls", "chap" or "chap+tls".
+    #[serde(default)]
+    pub identity: Authentication,
     /// The peer address of its admin queue.
     pub peer: SocketAddr,
     /// Connected I/O queues, by identifier.

@@ -1,5 +1,6 @@
 //! A subsystem: its namespaces, and the hosts that may access them.
 
+use crate::authentication::Authentication;
 use crate::namespace::{Namespace, NamespaceOptions, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ pub struct SubsystemOptions {
     pub allow_any_host: bool,
     /// The NQNs of the hosts that may connect if not every host may.
     pub allowed_hosts: Vec<String>,
+    /// The proofs of their names that hosts have to give.
+    pub authentication: Authentication,
     /// The initial namespaces; more can be added later.
     pub namespaces: Vec<NamespaceOptions>,
     /// Life of its write caches if it differs from the [target's](crate::Limits::cache_life): for
@@ -34,6 +37,7 @@ impl SubsystemOptions {
             model: "Switchyard".to_owned(),
             allow_any_host: true,
             allowed_hosts: Vec::new(),
+            authentication: Authentication::default(),
             namespaces: Vec::new(),
             cache_life: None,
         }
@@ -75,6 +79,7 @@ struct Former {
 pub(crate) struct Changing {
     pub(crate) allow_any_host: bool,
     pub(crate) allowed_hosts: BTreeSet<String>,
+    pub(crate) authentication: Authentication,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
     /// The last removed namespace of each unused identifier.
     former: BTreeMap<u32, Former>,
@@ -161,6 +166,7 @@ impl Subsystem {
             changing: Mutex::new(Changing {
                 allow_any_host: options.allow_any_host,
                 allowed_hosts: options.allowed_hosts.into_iter().collect(),
+                authentication: options.authentication,
                 namespaces: namespaces.map(|n| (n.nsid(), n)).collect(),
                 former: BTreeMap::new(),
                 changes: 0,

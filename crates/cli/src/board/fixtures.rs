@@ -7,7 +7,7 @@ use control::snapshot::{
 };
 use switch::doorbell::Reason;
 use switch::{Class, PerClass};
-use target::{ControllerKind, OperationSnapshot, SwitchStats, TenantStats};
+use target::{Authentication, ControllerKind, OperationSnapshot, SwitchStats, TenantStats};
 
 /// Counts `n` times as much as in a second: 60 commands within 100 us, 36 within 500 us, 4 within
 /// 2 ms.
@@ -152,6 +152,10 @@ pub fn after(seconds: u64) -> Snapshot {
             nqn: String::new(),
             host_nqn: "nqn.2026-11.com.example:db\u{1b}[2J".to_owned(),
             host_id: String::new(),
+            identity: Authentication {
+                tls: true,
+                chap: false,
+            },
             peer: ([127, 0, 0, 1], 4420).into(),
             io_queues: vec![queue(1), queue(2)],
             errors: 0,

@@ -81,6 +81,7 @@ fn namespaces_and_queues_are_told() {
         (&queue["depth"], &queue["header_digest"]),
         (&json!(128), &json!("yes"))
     );
+    assert_eq!(queue["identity"], "tls");
     assert_eq!(queue["host"], r"nqn.2026-11.com.example:db\u{1b}[2J");
 }
 

@@ -16,6 +16,7 @@ mod encryption;
 mod examples;
 mod exercisers;
 mod hang;
+mod host_keys;
 mod https;
 mod identify;
 mod knob_at;

@@ -1,6 +1,7 @@
 //! Checks of a configuration with values that are all well-formed by themselves.
 
 mod devices;
+mod hosts;
 mod subsystems;
 mod tenants;
 
@@ -23,6 +24,7 @@ pub(crate) fn check(configuration: &Configuration, root: &Spot<'_>) {
     devices::check(&configuration.devices, &root.key("devices"));
     subsystems::check(configuration, &root.key("subsystems"));
     tenants::check(configuration, root);
+    hosts::check(&configuration.hosts, &root.key("hosts"));
     let place = root.key("discovery").key("referrals");
     subsystems::check_referrals(&configuration.discovery.referrals, &place);
 }

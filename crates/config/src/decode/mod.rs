@@ -6,8 +6,8 @@ mod target;
 
 use crate::node::Value;
 use crate::schema::{
-    Access, ApiAddress, Eui64, FaultError, Keyword, Network, Nguid, Percentile, PollPolicy, Size,
-    SizeError, SocketMode, TlsMode, Uuid,
+    Access, ApiAddress, Authentication, Eui64, FaultError, HostTls, Keyword, Network, Nguid,
+    Percentile, PollPolicy, Size, SizeError, SocketMode, TlsMode, Uuid,
 };
 use crate::spot::FoundNode;
 use crate::table::{among, explained, from_found, integer, parsed, text};
@@ -72,4 +72,6 @@ from_found! {
     };
 }
 
-from_words! { PollPolicy, TlsMode, FaultOperation, FaultError, Percentile, Access }
+from_words! {
+    PollPolicy, TlsMode, FaultOperation, FaultError, Percentile, Access, HostTls, Authentication,
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::action::Action;
-use crate::schema::{Configuration, DeviceKind, Namespace, Size, Subsystem};
+use crate::schema::{Authentication, Configuration, DeviceKind, Namespace, Size, Subsystem};
 
 /// A key that differs and that a running target cannot change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -69,6 +69,10 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
             default_tenant: new.default_tenant,
         });
     }
+    if old.hosts != new.hosts {
+        let hosts = new.hosts.clone();
+        actions.push(Action::SetHosts { hosts });
+    }
     let smaller = additions(old, new, &mut actions);
     actions.extend(given.into_iter().flatten());
     referrals(old, new, &mut actions);
@@ -114,6 +118,7 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
             old.api_files.api_tokens != new.api_files.api_tokens,
         ),
         ("api_limits", old.api_limits != new.api_limits),
+        ("keys", old.keys != new.keys),
         ("device_folders", old.device_folders != new.device_folders),
         ("cores", old.cores != new.cores),
         ("limits", old.limits != new.limits),
@@ -284,7 +289,7 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
 
 /// Returns the changes of hosts that take access away, and those that give it. A host that may
 /// connect before and after may do so at every moment between. While any host may, names change
-/// nothing.
+/// nothing. A proof that hosts have to give is required first, and given up last.
 fn hosts(before: &Subsystem, after: &Subsystem) -> (Vec<Action>, Vec<Action>) {
     let nqn = || after.nqn.clone();
     let set = |allow| Action::SetAllowAnyHost { nqn: nqn(), allow };
@@ -296,7 +301,17 @@ fn hosts(before: &Subsystem, after: &Subsystem) -> (Vec<Action>, Vec<Action>) {
     let new = new
         .cloned()
         .map(|host| Action::AllowHost { nqn: nqn(), host });
-    match (before.allow_any_host, after.allow_any_host) {
+    let authentication = after.authentication;
+    let prove = Action::SetAuthentication {
+        nqn: nqn(),
+        authentication,
+    };
+    let prove = (before.authentication != authentication).then_some(prove);
+    let (stricter, milder) = match authentication {
+        Authentication::None => (None, prove),
+        _ => (prove, None),
+    };
+    let (taken, given): (Vec<_>, Vec<_>) = match (before.allow_any_host, after.allow_any_host) {
         (true, any) => {
             let close = (!any).then(|| set(false));
             (gone.chain(new).chain(close).collect(), Vec::new())
@@ -306,7 +321,9 @@ fn hosts(before: &Subsystem, after: &Subsystem) -> (Vec<Action>, Vec<Action>) {
             (Vec::new(), open.chain(gone).chain(new).collect())
         }
         (false, false) => (gone.collect(), new.collect()),
-    }
+    };
+    let taken = stricter.into_iter().chain(taken).collect();
+    (taken, given.into_iter().chain(milder).collect())
 }
 
 fn referrals(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {

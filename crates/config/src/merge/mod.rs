@@ -59,25 +59,27 @@ impl Difference {
 }
 
 /// Arrays of items that have a key; the empty key is the item itself.
-const KEYED: [(&str, &str); 5] = [
+const KEYED: [(&str, &str); 6] = [
     ("subsystems", "nqn"),
     ("namespaces", "nsid"),
     ("allowed_hosts", ""),
     ("tenants", "name"),
+    ("hosts", "nqn"),
     ("referrals", ""),
 ];
 
 /// Tables of leaves.
-const LEAVES: [&str; 5] = [
+const LEAVES: [&str; 6] = [
     "devices",
     "namespaces",
     "tenants",
+    "hosts",
     "allowed_hosts",
     "referrals",
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 14] = [
+const FIXED: [&str; 15] = [
     "listen",
     "tls",
     "tls_key",
@@ -88,6 +90,7 @@ const FIXED: [&str; 14] = [
     "api_socket_mode",
     "api_socket_group",
     "api_limits",
+    "keys",
     "device_folders",
     "cores",
     "limits",

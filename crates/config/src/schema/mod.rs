@@ -11,6 +11,7 @@ mod api_limits;
 mod as_text;
 mod declare;
 mod device;
+mod host;
 mod identifier;
 mod keyword;
 mod limits;
@@ -36,6 +37,7 @@ pub use device::{
     BlockSize, Crypt, Delay, Device, DeviceKind, DeviceTextError, Fault, FaultError, FaultRule,
     FlashProfile, IoPath, KindRow,
 };
+pub use host::{Authentication, Host, HostTls};
 pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
     is_qualified,
@@ -87,6 +89,9 @@ crate::schema! {
         pub api_socket_mode: Option<SocketMode> = optional("0600; with a group 0660"),
         /// Group of the interface's Unix socket. Fixed while running.
         pub api_socket_group: Option<u32> = group("group of the process"),
+        /// Folder with the files of keys and secrets that `hosts` names, each with mode 0600. Fixed while
+        /// running.
+        pub keys: Option<PathBuf> = optional("folder of the configuration file"),
         /// Folders for files and models of devices that are added over the interface; no symbolic
         /// link leads out of them. Fixed while running.
         pub device_folders: Vec<PathBuf> = list("none: such devices are refused"),
@@ -112,6 +117,8 @@ crate::schema! {
         pub subsystems: Vec<Subsystem> = or_default(),
         /// The tenants.
         pub tenants: Vec<Tenant> = or_default(),
+        /// The hosts that have keys.
+        pub hosts: Vec<Host> = or_default(),
     }
 
     /// Digests that hosts may request `[NVMe-TCP 1.0 §3.3.1]`.
@@ -154,6 +161,8 @@ crate::schema! {
         pub allow_any_host: bool = or(false),
         /// NQNs of the hosts that may connect.
         pub allowed_hosts: BTreeSet<String> = hosts("required without allow_any_host"),
+        /// Proof of its name that a host has to give.
+        pub authentication: Authentication = or(Authentication::None),
         /// The namespaces.
         pub namespaces: Vec<Namespace> = or_default(),
     }
@@ -249,6 +258,7 @@ impl Configuration {
             devices: BTreeMap::new(),
             subsystems: Vec::new(),
             tenants: Vec::new(),
+            hosts: Vec::new(),
             default_tenant: true,
             switch: Switch::default(),
             ..self.clone()
@@ -279,13 +289,14 @@ impl Configuration {
         })
     }
 
-    /// Puts subsystems, namespaces, tenants and referrals in order of their names.
+    /// Puts subsystems, namespaces, tenants, hosts and referrals in order of their names.
     pub fn sort(&mut self) {
         self.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         for subsystem in &mut self.subsystems {
             subsystem.sort();
         }
         self.tenants.sort_by(|a, b| a.name.cmp(&b.name));
+        self.hosts.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         self.discovery.referrals.sort();
     }
 
@@ -298,6 +309,7 @@ impl Configuration {
         self.subsystems.is_sorted_by(|a, b| a.nqn < b.nqn)
             && self.subsystems.iter().all(namespaces)
             && self.tenants.is_sorted_by(|a, b| a.name < b.name)
+            && self.hosts.is_sorted_by(|a, b| a.nqn < b.nqn)
             && self.discovery.referrals.is_sorted_by(|a, b| a < b)
     }
 
@@ -319,6 +331,7 @@ impl Subsystem {
             model: DEFAULT_MODEL.to_owned(),
             allow_any_host: false,
             allowed_hosts: BTreeSet::new(),
+            authentication: Authentication::None,
             namespaces: Vec::new(),
         }
     }

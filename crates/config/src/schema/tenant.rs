@@ -7,7 +7,7 @@ use qos::limits::{RATE_MAX, SLO_LATENCY_MAX, SLO_LATENCY_MIN, SLO_REQUEST_BYTES_
 use qos::{Declaration, Slo, Weight};
 
 use super::declare::of_empty;
-use super::{Network, Size, keyword};
+use super::{Authentication, Network, Size, keyword};
 use crate::limits::NAMESPACES_MAX;
 
 /// The tenant of hosts that no other tenant covers.
@@ -26,13 +26,15 @@ crate::schema! {
     pub struct Tenant {
         /// 1 to 64 letters, digits, `-`, `_` and `.`; `default`: hosts of no other tenant.
         pub name: String = required("write its name, like name = \"database\""),
-        /// NQNs of its hosts, which are not authenticated.
+        /// NQNs of its hosts. Without `authentication` they are claims.
         pub hosts: BTreeSet<String> = set("every host"),
         /// Networks or addresses that these hosts connect from, at most 256; from elsewhere, these
         /// NQNs are refused.
         pub networks: BTreeSet<Network> = set("anywhere"),
         /// NQNs of the subsystems in which it applies.
         pub subsystems: BTreeSet<String> = set("every subsystem"),
+        /// Proof of its name that a host has to give, in addition to that of the subsystem.
+        pub authentication: Authentication = or(Authentication::None),
         /// NSIDs of the namespaces in which it applies.
         pub namespaces: BTreeSet<u32> = set("every namespace") in 1..=NAMESPACES_MAX.into(),
         /// SLO, on each device with a `model`.
@@ -131,6 +133,7 @@ impl Tenant {
             hosts: BTreeSet::new(),
             networks: BTreeSet::new(),
             subsystems: BTreeSet::new(),
+            authentication: Authentication::None,
             namespaces: BTreeSet::new(),
             latency_critical: None,
             best_effort: None,

@@ -4,7 +4,9 @@ mod devices;
 mod tenants;
 
 use super::*;
-use crate::schema::{ApiLimits, Delay, DeviceKind, REMOVED_LIMITS, Schema as _, Size};
+use crate::schema::{
+    ApiLimits, Authentication, Delay, DeviceKind, HostTls, REMOVED_LIMITS, Schema as _, Size,
+};
 use block::BlockError;
 use block::layer::FaultEffect;
 use std::path::Path;
@@ -695,6 +697,50 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         error.starts_with("switch.quantum_bytes: quantum_bytes is 1; use"),
         "{error}"
     );
+}
+
+#[test]
+fn hosts_name_files_of_the_folder_of_keys() {
+    let host = "[[hosts]]\nnqn = \"nqn.2026-11.com.example:db\"\n";
+    let good = format!(
+        "{host}tls_keys = [\"db.key\", \"old/db.key\"]\nchap_secrets = [\"db.chap\"]\n\
+         chap_controller_secret = \"target.chap\"\ntls = \"required\""
+    );
+    let configuration = parse(&good, Format::Toml).expect("it is good");
+    assert_eq!(configuration.hosts[0].tls, HostTls::Required);
+    assert_eq!(configuration.hosts[0].files().count(), 4);
+    let again = parse(&configuration.to_toml(), Format::Toml);
+    assert_eq!(again, Ok(configuration));
+    for (text, expected) in [
+        (
+            good.replace("old/", "../"),
+            "tls_keys: \"../db.key\" is no file of the folder",
+        ),
+        (
+            good.replace("old/", "/etc/"),
+            "tls_keys: \"/etc/db.key\" is no file of the folder",
+        ),
+        (
+            good.replace("chap_secrets", "#"),
+            "chap_controller_secret: proves the controller to",
+        ),
+        (
+            good.replace("required", "always"),
+            "tls: the text \"always\" cannot stand here",
+        ),
+        (
+            format!("{host}{host}"),
+            "nqn: \"nqn.2026-11.com.example:db\" is the name of hosts[0]",
+        ),
+    ] {
+        let found = error(&text);
+        assert!(found.contains(expected), "{found}");
+    }
+    let subsystem = "[[subsystems]]\nnqn = \"nqn.2026-11.com.example:a\"\nallow_any_host = true\n";
+    let text = format!("{subsystem}authentication = \"chap+tls\"");
+    let configuration = parse(&text, Format::Toml).expect("it is good");
+    let required = configuration.subsystems[0].authentication;
+    assert_eq!(required, Authentication::ChapAndTls);
 }
 
 #[test]

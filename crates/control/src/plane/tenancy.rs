@@ -1,7 +1,7 @@
 //! Tenants of a configuration, as the target takes them.
 
 use config::schema::{Access, Permission, Tenant};
-use target::{AccessGrant, Others, Tenancy, TenantGrant, TenantOptions};
+use target::{AccessGrant, Authentication, Others, Tenancy, TenantGrant, TenantOptions};
 
 /// Returns the tenancy of a configuration. A tenant that matches everything, as `default` does,
 /// covers the hosts that no other tenant covers.
@@ -11,6 +11,7 @@ pub(super) fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
         hosts: tenant.hosts.iter().cloned().collect(),
         networks: tenant.networks.iter().map(|network| network.0).collect(),
         subsystems: tenant.subsystems.iter().cloned().collect(),
+        authentication: authentication(tenant.authentication),
         namespaces: tenant.namespaces.iter().copied().collect(),
         grants: tenant
             .permissions
@@ -26,6 +27,17 @@ pub(super) fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
             Others::Refuse
         },
     }
+}
+
+/// Returns the proof that hosts have to give, as the target takes it.
+pub(super) const fn authentication(required: config::schema::Authentication) -> Authentication {
+    let (tls, chap) = match required {
+        config::schema::Authentication::None => (false, false),
+        config::schema::Authentication::Chap => (false, true),
+        config::schema::Authentication::Tls => (true, false),
+        config::schema::Authentication::ChapAndTls => (true, true),
+    };
+    Authentication { tls, chap }
 }
 
 fn grant(permission: &Permission) -> TenantGrant {

@@ -5,6 +5,7 @@
 //! makes. All of this is inherited by threads, so it comes before the first of them; it cannot be
 //! taken back.
 
+use crate::host_keys;
 use crate::socket_access::SocketAccess;
 use config::schema::{ApiAddress, Configuration, DeviceKind, TlsMode};
 use landlock::{
@@ -68,6 +69,9 @@ impl Paths {
             read: vec!["/proc".into(), "/sys".into()],
             write: configuration.device_folders.clone(),
         };
+        paths
+            .read
+            .push(host_keys::folder(configuration, config_path));
         // Editors often put another file in its place.
         paths.read.extend(config_path.map(parent_of));
         paths.write.extend(state_path.map(parent_of));

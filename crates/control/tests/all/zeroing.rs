@@ -9,6 +9,7 @@ use config::{Action, ApplyError};
 use config::{Format, parse};
 use std::path::PathBuf;
 use std::sync::Arc;
+use switchyard_control::host_keys::AddedKeys;
 use switchyard_control::{ChangeError, Control, DataPlane as _, Plane, StateFile};
 use target::{Limits, Target};
 
@@ -175,7 +176,9 @@ fn a_start_zeroes_given_up_blocks_that_it_shows() {
     let path = state(&scratch);
     let file = configuration(&scratch, "4M", FAILS);
     let store = StateFile::open(&path).unwrap();
-    store.save(&file, &file, &to_zero).unwrap();
+    store
+        .save(&file, &file, &to_zero, &AddedKeys::default())
+        .unwrap();
     drop(store);
     let (control, plane) = start(&scratch, &configuration(&scratch, "4M", ""));
     assert!(disk(&scratch) == zeroed(2 << 20));
@@ -190,7 +193,9 @@ fn a_start_zeroes_given_up_blocks_that_it_shows() {
     drop(start(&scratch, &configuration(&scratch, "4M", "")));
     let store = StateFile::open(&path).unwrap();
     let file = configuration(&scratch, "4M", "");
-    store.save(&file, &file, &to_zero).unwrap();
+    store
+        .save(&file, &file, &to_zero, &AddedKeys::default())
+        .unwrap();
     drop(store);
     std::fs::rename(scratch.0.join("disk"), scratch.0.join("old")).unwrap();
     std::fs::write(scratch.0.join("disk"), vec![7; 4 << 20]).unwrap();

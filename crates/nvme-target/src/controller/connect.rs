@@ -1,5 +1,6 @@
 //! Connect: creates a controller, or adds an I/O queue to one. `[NVMe Base 2.0 §6.3]`
 
+use crate::authentication::Authentication;
 use crate::controller::async_events::AsyncEvents;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
@@ -32,6 +33,8 @@ pub(crate) struct Refusal {
     pub(crate) limit: Option<Reached>,
     /// The host's name belongs to a tenant, and its address is outside of that tenant's networks.
     pub(crate) from_elsewhere: bool,
+    /// The proofs of its name that the host has to give and did not.
+    pub(crate) missing: Authentication,
 }
 
 /// A limit that refuses a Connect.
@@ -60,6 +63,10 @@ impl Refusal {
         parameter: None,
         limit: None,
         from_elsewhere: false,
+        missing: Authentication {
+            tls: false,
+            chap: false,
+        },
     };
 
     /// The queue exists already. `[NVMe Base 2.1 §3.3.2.3]` Without DNR, because its connection may
@@ -80,6 +87,14 @@ impl Refusal {
     fn not_allowed(rules: &AccessRules, host: &str, from: IpAddr) -> Self {
         Self {
             from_elsewhere: !rules.may_use_name(host, from),
+            ..Self::of(Status::CONNECT_INVALID_HOST)
+        }
+    }
+
+    /// The refusal of a host that has not proved its name.
+    const fn unproven(missing: Authentication) -> Self {
+        Self {
+            missing,
             ..Self::of(Status::CONNECT_INVALID_HOST)
         }
     }
@@ -120,6 +135,16 @@ pub(crate) struct Origin<'a> {
     pub(crate) format: PduFormat,
     /// Returns true for a subsystem that the core has and that is not being removed.
     pub(crate) serves: &'a dyn Fn(u32) -> bool,
+}
+
+impl Origin<'_> {
+    /// Returns the proofs of the host's name that the connection has given.
+    const fn given(&self) -> Authentication {
+        Authentication {
+            tls: self.proven.is_some(),
+            chap: false,
+        }
+    }
 }
 
 /// Index of a subsystem for connections that have none.
@@ -210,20 +235,19 @@ fn register(
     view: &View<'_>,
 ) -> Result<Arc<SharedController>, Refusal> {
     let limits = view.limits;
-    let peer = origin.peer;
+    let (peer, proven) = (origin.peer, origin.given());
     let tenant = tenant_of(&host.0, subsystem.as_deref(), view);
     let mut controllers = view.shared.controllers();
-    let full = controllers.full(limits, kind, &host.0, peer.ip(), tenant.as_ref());
+    let full = controllers.full(limits, kind, (&host.0, proven), peer.ip(), tenant.as_ref());
     if let Some(limit) = full {
         return Err(Refusal::full(Reached::Controllers(limit)));
     }
     enter(connect, tenant.as_ref(), origin, view)?;
     let (admin, granted) = (origin.place, limits.io_queues);
-    let by_tls = origin.proven.is_some();
     let make = |id| {
         SharedController::new(id, kind, subsystem, host, peer, admin, granted)
             .of_tenant(tenant)
-            .proven_by_tls(by_tls)
+            .proven_by(proven)
     };
     let shared = controllers.insert(limits.controllers, make);
     drop(controllers);
@@ -268,7 +292,25 @@ fn wanted_subsystem(
     if !found.allows(host) || !rules.admit(host, from, name.as_str()) {
         return Err(Refusal::not_allowed(&rules, host, from));
     }
+    check_proofs(host, &found, origin, view)?;
     Ok(Some(found))
+}
+
+/// Refuses a host that has not proved its name as the subsystem, its tenant or its keys require.
+fn check_proofs(
+    host: &str,
+    subsystem: &Subsystem,
+    origin: &Origin<'_>,
+    view: &View<'_>,
+) -> Result<(), Refusal> {
+    let missing = view
+        .shared
+        .required(host, subsystem)
+        .without(origin.given());
+    if missing.is_none() {
+        return Ok(());
+    }
+    Err(Refusal::unproven(missing))
 }
 
 /// Returns the keep-alive time-out granted for the requested one.
@@ -325,7 +367,7 @@ pub(crate) fn io(
     }
     check_proven(data, origin.proven)?;
     // All queues of a controller use TLS, or none: who only claims the host's name gets none.
-    if origin.proven.is_some() != controller.by_tls {
+    if origin.proven.is_some() != controller.proven().tls {
         return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
     // HOSTID is that of the admin queue's Connect: some hosts send a different one, or none, for
@@ -345,6 +387,7 @@ pub(crate) fn io(
     if !subsystem.allows(&host) || matches!(decision, AccessDecision::Refused) {
         return Err(Refusal::not_allowed(&rules, &host, from));
     }
+    check_proofs(&host, &subsystem, origin, view)?;
     let index = subsystem_index(Some(&subsystem), origin)?;
     if controller.is_superseded() {
         return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));

@@ -2,6 +2,7 @@
 //!
 //! Used at Connect and by admin commands, never by I/O, so plain locks are sufficient.
 
+use crate::authentication::Authentication;
 use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
@@ -68,10 +69,11 @@ impl Controllers {
         &self,
         limits: &Limits,
         kind: ControllerKind,
-        host: &str,
+        host: (&str, Authentication),
         from: IpAddr,
         tenant: Option<&Arc<str>>,
     ) -> Option<ControllerLimit> {
+        let (host, proven) = host;
         let from = network(from);
         let (mut of_host, mut of_address, mut of_tenant) = (0, 0, 0);
         let (mut of_discovery, mut of_discovery_here) = (0, 0);
@@ -80,7 +82,9 @@ impl Controllers {
                 network(other.peer.ip()) == from,
                 other.kind == ControllerKind::Discovery,
             );
-            of_host += usize::from(other.host_nqn == host);
+            // Those who claim a name use up nothing of the host that has proved it.
+            let same_host = other.host_nqn == host && proven.without(other.proven()).is_none();
+            of_host += usize::from(same_host);
             of_address += usize::from(here);
             of_tenant += usize::from(tenant.is_some() && other.tenant.as_ref() == tenant);
             of_discovery += usize::from(discovers);
@@ -192,8 +196,8 @@ pub(crate) struct SharedController {
     pub(crate) peer: SocketAddr,
     /// The tenant of its host at Connect; `None` for "default".
     pub(crate) tenant: Option<Arc<str>>,
-    /// Its host proved its name by TLS; all its queues do.
-    pub(crate) by_tls: bool,
+    /// The proofs of its name that its host has given.
+    proven: Mutex<Authentication>,
     /// Number of namespace additions and removals in its subsystem before it was created.
     changes: u32,
     /// Location of its admin queue.
@@ -313,7 +317,7 @@ impl SharedController {
             host_id: host.1,
             peer,
             tenant: None,
-            by_tls: false,
+            proven: Mutex::default(),
             admin,
             queues: Mutex::new(queues),
             asked: Mutex::default(),
@@ -329,10 +333,15 @@ impl SharedController {
         self
     }
 
-    /// Sets whether its host proved its name by TLS.
-    pub(crate) fn proven_by_tls(mut self, by_tls: bool) -> Self {
-        self.by_tls = by_tls;
+    /// Sets the proofs that its host has given.
+    pub(crate) fn proven_by(self, proven: Authentication) -> Self {
+        *lock(&self.proven) = proven;
         self
+    }
+
+    /// Returns the proofs of its name that its host has given.
+    pub(crate) fn proven(&self) -> Authentication {
+        *lock(&self.proven)
     }
 
     /// Returns true if an identifier by which its host knows a namespace now refers to another

@@ -9,6 +9,7 @@
 //! Invariant: a command never accesses a block that is not granted, and a refusal reveals nothing
 //! but itself.
 
+use crate::authentication::Authentication;
 use crate::error::TargetError;
 use crate::limits::NAMESPACES_MAX;
 use ipnet::IpNet;
@@ -52,6 +53,8 @@ pub struct TenantOptions {
     pub networks: Vec<IpNet>,
     /// The subsystems in which the hosts belong to this tenant.
     pub subsystems: Vec<String>,
+    /// The proofs of their names that the hosts have to give, in addition to those of the subsystem.
+    pub authentication: Authentication,
     /// The namespaces in which they do, 1 to 1024.
     pub namespaces: Vec<u32>,
     /// The only blocks that the tenant may use; `None`: all.
@@ -209,6 +212,15 @@ impl AccessRules {
         namespaces
             .filter_map(|&namespace| self.assignments.tenant(host, subsystem, namespace))
             .collect()
+    }
+
+    /// Returns the proofs of its name that a host has to give in a subsystem.
+    pub(crate) fn required(&self, host: &str, subsystem: &str) -> Authentication {
+        let tenants = self.tenants(host, subsystem).into_iter();
+        let tenants = tenants.filter_map(|tenant| self.tenants.get(tenant.0 as usize));
+        tenants.fold(Authentication::default(), |all, tenant| {
+            all.and(tenant.authentication)
+        })
     }
 
     fn grants(&self, tenant: TenantId) -> Option<&[TenantGrant]> {

@@ -335,6 +335,14 @@ impl Running<'_, '_> {
                     suppressed,
                     "refused Connect: the address is outside the networks of the host's tenant"
                 );
+            } else if !refusal.missing.is_none() {
+                tracing::warn!(
+                    %peer,
+                    host,
+                    suppressed,
+                    required = %refusal.missing,
+                    "refused Connect: the host has not proved its name"
+                );
             } else {
                 tracing::warn!(%peer, host, %status, parameter, suppressed, "refused Connect");
             }
@@ -422,7 +430,8 @@ impl PollGroup {
         let rules = self.core.shared.rules();
         for (_, connection) in self.connections.iter_mut() {
             if let Owner::Admin(controller) = &connection.owner
-                && controller.shared.is_denied(&rules)
+                && (controller.shared.is_denied(&rules)
+                    || self.core.shared.is_unproven(&controller.shared))
             {
                 connection.close(&mut self.core, cx);
             }

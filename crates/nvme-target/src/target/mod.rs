@@ -11,6 +11,7 @@ mod subsystems;
 mod tenants;
 mod wake;
 
+use crate::authentication::Authentication;
 use crate::change::ack::{Ack, AckError};
 use crate::change::step::{AfterPause, ChangeStep};
 use crate::controller::async_events::Notice;
@@ -27,6 +28,7 @@ use base::units::CoreId;
 use reactor::priority::PriorityStatus;
 use reactor::{MailboxSender, OpNamespace};
 use secure::KeyRing;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -393,6 +395,29 @@ impl Target {
         }
         self.discovery_changed();
         Ok(())
+    }
+
+    /// Sets the proofs of their names that hosts of a subsystem have to give; the controllers of hosts
+    /// that did not give them end.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn set_authentication(
+        &self,
+        nqn: &str,
+        required: Authentication,
+    ) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        self.subsystem(nqn)?.lock().authentication = required;
+        self.end_denied();
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Lets these hosts connect only with TLS; their controllers without it end.
+    pub fn require_tls(&self, hosts: BTreeSet<String>) {
+        self.shared.require_tls(hosts);
+        self.end_denied();
     }
 
     /// Adds a referral to another discovery service.

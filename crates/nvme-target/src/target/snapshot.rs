@@ -91,6 +91,7 @@ impl Target {
                 .map_or(DISCOVERY_NQN, |subsystem| &subsystem.nqn)
                 .to_owned(),
             host_nqn: controller.host_nqn.clone(),
+            identity: controller.proven(),
             host_id: controller
                 .host_id
                 .iter()

@@ -5,7 +5,10 @@ use crate::common::{
     BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, deallocate_all, io, io_on, pattern,
 };
 use base::units::MIB;
-use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
+use std::collections::BTreeSet;
+use switchyard_target::{
+    AccessGrant, Authentication, Limits, Others, Tenancy, TenantGrant, TenantOptions,
+};
 use wire::fabrics::{ConnectData, DiscoveryLogHeader};
 use wire::nvme::io::DatasetRange;
 use wire::nvme::log_page::LogPageId;
@@ -125,6 +128,53 @@ fn a_name_is_believed_from_its_networks_only() {
     set(&bed, &only(vec![there]));
     assert!(admin.try_receive().is_none(), "its controller ends");
     assert!(queue.try_receive().is_none());
+}
+
+/// Without a proof a name is a claim, and holds nothing where a proof is required.
+#[test]
+fn a_claimed_name_is_refused_where_a_proof_is_required() {
+    const TLS: Authentication = Authentication {
+        tls: true,
+        chap: false,
+    };
+    let bed = Bed::with(Limits::default(), 2);
+    let require = |required| {
+        let changed = bed.handle().set_authentication(NQN, required);
+        changed.expect("the subsystem is there");
+    };
+    let refused = || {
+        let (_, status) = connect(&bed, HOST, ConnectData::CNTLID_DYNAMIC, 0);
+        assert!(status.is(Status::CONNECT_INVALID_HOST), "{status}");
+        assert!(bed.handle().snapshot().controllers.is_empty());
+    };
+    let ends = |change: &dyn Fn()| {
+        let (mut admin, mut queue) = bed.host();
+        assert!(queue.read(0, 1).0.status.is_success());
+        change();
+        assert!(admin.try_receive().is_none(), "its controller ends");
+        assert!(queue.try_receive().is_none());
+        testing::eventually("it has ended", || {
+            bed.handle().snapshot().controllers.is_empty()
+        });
+        refused();
+    };
+    ends(&|| require(TLS));
+    require(Authentication::default());
+    let proved = TenantOptions {
+        authentication: TLS,
+        ..tenant(HOST, None)
+    };
+    ends(&|| set(&bed, &only(vec![proved.clone()])));
+    set(&bed, &Tenancy::default());
+    ends(&|| {
+        let hosts = [HOST.to_owned()].into();
+        bed.handle().require_tls(hosts);
+    });
+    bed.handle().require_tls(BTreeSet::new());
+    let (_admin, mut queue) = bed.host();
+    assert!(queue.read(0, 1).0.status.is_success());
+    let shown = bed.handle().snapshot().controllers;
+    assert_eq!(shown[0].identity.word(), "claimed");
 }
 
 /// A refused tenant's second connection must be refused like its first.

@@ -180,6 +180,7 @@ impl DataPlane for MemoryPlane {
                 nqn: String::new(),
                 host_nqn: "nqn.2026-11.com.example:host".to_owned(),
                 host_id: String::new(),
+                identity: target::Authentication::default(),
                 peer: ([127, 0, 0, 1], 4420).into(),
                 io_queues: Vec::new(),
                 errors: 0,

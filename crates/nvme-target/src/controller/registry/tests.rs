@@ -118,7 +118,7 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
     let (ours, others): (Arc<str>, Arc<str>) = ("ours".into(), "others".into());
     let mut controllers = Controllers::default();
     let mut connect = |kind, host: &str, from: SocketAddr, tenant: Option<&Arc<str>>| {
-        if let Some(full) = controllers.full(&limits, kind, host, from.ip(), tenant) {
+        if let Some(full) = controllers.full(&limits, kind, claimed(host), from.ip(), tenant) {
             return Some(full);
         }
         let host = (host.to_owned(), [1; 16]);
@@ -160,6 +160,45 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
     assert_eq!(connect(ControllerKind::Io, "t4", from(3), None), None);
 }
 
+/// A name without a proof.
+fn claimed(host: &str) -> (&str, Authentication) {
+    (host, Authentication::default())
+}
+
+/// Strangers that claim a host's name, to discover, could have all of its controllers.
+#[test]
+fn claimed_names_use_up_nothing_of_the_host_that_proves_it() {
+    let limits = Limits {
+        controllers_per_host: 2,
+        ..Limits::default()
+    };
+    let tls = Authentication {
+        tls: true,
+        chap: false,
+    };
+    let mut controllers = Controllers::default();
+    let mut connect = |last: u8, proven| {
+        let peer = SocketAddr::from(([192, 0, 2, last], 1));
+        let kind = ControllerKind::Discovery;
+        let name = controller(1).host_nqn;
+        let full = controllers.full(&limits, kind, (&name, proven), peer.ip(), None);
+        if full.is_none() {
+            let make = |id| controller_of(id, peer).proven_by(proven);
+            assert!(controllers.insert(limits.controllers, make).is_some());
+        }
+        full
+    };
+    for _ in 0..2 {
+        assert_eq!(connect(1, Authentication::default()), None);
+    }
+    let of_host = Some(ControllerLimit::Host);
+    assert_eq!(connect(1, Authentication::default()), of_host);
+    for _ in 0..2 {
+        assert_eq!(connect(2, tls), None);
+    }
+    assert_eq!(connect(2, tls), of_host);
+}
+
 /// Regression: hosts at two addresses held all controllers for as long as they kept them busy.
 #[test]
 fn the_last_controllers_are_for_those_who_have_few() {
@@ -172,7 +211,7 @@ fn the_last_controllers_are_for_those_who_have_few() {
     let mut connect = |last: u8, tenant: Option<&Arc<str>>| {
         let peer = SocketAddr::from(([192, 0, 2, last], 1));
         let (io, host) = (ControllerKind::Io, format!("h{}", controllers.by_id.len()));
-        let full = controllers.full(&limits, io, &host, peer.ip(), tenant);
+        let full = controllers.full(&limits, io, claimed(&host), peer.ip(), tenant);
         if full.is_none() {
             let make = |id| controller_of(id, peer).of_tenant(tenant.cloned());
             assert!(controllers.insert(limits.controllers, make).is_some());
@@ -211,7 +250,7 @@ fn the_last_controllers_of_discovery_are_for_those_who_have_few() {
     let mut connect = |last: u8| {
         let peer = SocketAddr::from(([192, 0, 2, last], 1));
         let (discovery, host) = (ControllerKind::Discovery, format!("h{last}"));
-        let full = controllers.full(&limits, discovery, &host, peer.ip(), None);
+        let full = controllers.full(&limits, discovery, claimed(&host), peer.ip(), None);
         if full.is_none() {
             let make = |id| controller_of(id, peer);
             assert!(controllers.insert(limits.controllers, make).is_some());
@@ -273,7 +312,13 @@ fn addresses_of_one_network_share_controllers() {
         assert!(made.is_some());
     }
     let full = |from: SocketAddr| {
-        controllers.full(&limits, ControllerKind::Io, "nqn.other", from.ip(), None)
+        controllers.full(
+            &limits,
+            ControllerKind::Io,
+            claimed("nqn.other"),
+            from.ip(),
+            None,
+        )
     };
     assert_eq!(full(peer(0, 3)), Some(ControllerLimit::Address));
     assert_eq!(full(peer(1, 0)), None);
