@@ -205,7 +205,7 @@ mod tests {
             ),
             (vec![0xFF; 9], 0o600, "not text"),
             (
-                KEY[..40].as_bytes().to_vec(),
+                KEY.as_bytes()[..40].to_vec(),
                 0o600,
                 "openssl rand -base64 32",
             ),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::job::{Computed, Verification, Work};
-use super::{Challenge, Failure, Group, Job, JobResult, Message, Names, Negotiate};
+use super::{Challenge, Failure, Group, Job, JobResult, Message, Names, Negotiate, Reply};
 use crate::{Hash, KeyRing};
 
 /// Hash functions in the controller's order of preference: all cost the same.
@@ -146,25 +146,7 @@ impl ControllerExchange {
                     exponent,
                 },
                 Message::Reply(reply),
-            ) => {
-                if reply.transaction != challenge.transaction {
-                    let failure = Failure::Payload("its transaction identifier");
-                    return self.fail(reply.transaction, failure);
-                }
-                self.state = State::Verifying {
-                    hash: challenge.hash,
-                    transaction: challenge.transaction,
-                };
-                let verification = Verification {
-                    names: self.names.clone(),
-                    challenge,
-                    exponent,
-                    reply,
-                    secrets: self.keys.chap(&self.names.hostnqn).to_vec(),
-                    controller: self.keys.controller(&self.names.hostnqn).cloned(),
-                };
-                Progress::Compute(Job(Work::Verify(Box::new(verification))))
-            }
+            ) => self.verify(challenge, exponent, reply),
             (
                 State::Success1 {
                     transaction,
@@ -190,6 +172,32 @@ impl ControllerExchange {
                 self.fail(transaction, Failure::Sequence { got, expected })
             }
         }
+    }
+
+    /// Leaves the mathematics of a Reply to the caller.
+    fn verify(
+        &mut self,
+        challenge: Challenge,
+        exponent: Zeroizing<Vec<u8>>,
+        reply: Reply,
+    ) -> Progress {
+        if reply.transaction != challenge.transaction {
+            let failure = Failure::Payload("its transaction identifier");
+            return self.fail(reply.transaction, failure);
+        }
+        self.state = State::Verifying {
+            hash: challenge.hash,
+            transaction: challenge.transaction,
+        };
+        let verification = Verification {
+            names: self.names.clone(),
+            challenge,
+            exponent,
+            reply,
+            secrets: self.keys.chap(&self.names.hostnqn).to_vec(),
+            controller: self.keys.controller(&self.names.hostnqn).cloned(),
+        };
+        Progress::Compute(Job(Work::Verify(Box::new(verification))))
     }
 
     fn negotiate(&mut self, negotiate: &Negotiate) -> Progress {

@@ -249,7 +249,7 @@ impl Header {
             return None;
         }
         let data_key = opened.first_chunk::<KEY_BYTES>();
-        data_key.map(|bytes| DataKey::new(bytes))
+        data_key.map(DataKey::new)
     }
 
     fn seal(fields: Fields, mut copy: Box<[u8; COPY_BYTES]>) -> Self {
