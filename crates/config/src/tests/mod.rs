@@ -193,7 +193,7 @@ fn a_slip_in_a_key_is_named_with_what_was_meant() {
     assert_eq!(
         error("[devices.x]\ntype = \"ram\"\nsize = \"1M\"\npath = \"/a\"\n"),
         "switchyard.toml:4: devices.x.path: is not a known key; known here are block_size, cache, \
-         cache_dirty_expire_ms, delay, fault, io_path, model, shared, size, type, verify"
+         cache_dirty_expire_ms, crypt, delay, fault, io_path, model, shared, size, type, verify"
     );
 }
 

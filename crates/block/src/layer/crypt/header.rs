@@ -199,11 +199,12 @@ impl Header {
     ///
     /// # Errors
     /// [`HeaderError::WrongKey`], [`Erased`](HeaderError::Erased), or
-    /// [`BlockBytes`](HeaderError::BlockBytes) for other blocks than those of `block_bytes` bytes.
+    /// [`BlockBytes`](HeaderError::BlockBytes) for other blocks than those of `block_bytes` bytes;
+    /// with `None` their size does not matter.
     pub fn open<'a>(
         headers: &'a [Self],
         key: &CryptKey,
-        block_bytes: u32,
+        block_bytes: Option<u32>,
     ) -> Result<(&'a Self, DataKey), HeaderError> {
         if headers.first().is_some_and(|newest| !newest.fields.has_key) {
             return Err(HeaderError::Erased);
@@ -211,7 +212,7 @@ impl Header {
         for header in headers.iter().filter(|header| header.fields.has_key) {
             if let Some(data_key) = header.unwrap(key) {
                 let own = header.fields.block_bytes;
-                if own != block_bytes {
+                if block_bytes.is_some_and(|wanted| wanted != own) {
                     return Err(HeaderError::BlockBytes(own));
                 }
                 return Ok((header, data_key));
@@ -297,7 +298,7 @@ mod tests {
 
     fn opened(copies: [&[u8; COPY_BYTES]; 2], key: &CryptKey) -> Result<DataKey, HeaderError> {
         let headers = Header::read(&copies.map(|copy| *copy))?;
-        Header::open(&headers, key, 512).map(|(_, data_key)| data_key)
+        Header::open(&headers, key, Some(512)).map(|(_, data_key)| data_key)
     }
 
     #[test]
@@ -338,7 +339,7 @@ mod tests {
             assert_eq!(refused, Some(HeaderError::WrongKey), "byte {at}");
         }
         let headers = Header::read(&[*header.bytes(); 2]).expect("valid");
-        let other = Header::open(&headers, &key(7), 4096).err();
+        let other = Header::open(&headers, &key(7), Some(4096)).err();
         assert_eq!(other, Some(HeaderError::BlockBytes(512)));
         let mut later = *header.bytes();
         later[16] = 2;

@@ -59,7 +59,7 @@ impl Crypt {
             Err(Refused::Header(error)) => return Err(refused(error)),
             Err(Refused::Device(error)) => return Err(error),
         };
-        let (header, data_key) = Header::open(&headers, key, block_bytes).map_err(refused)?;
+        let (header, data_key) = Header::open(&headers, key, Some(block_bytes)).map_err(refused)?;
         let is_whole = headers.len() == 2 && headers[0] == headers[1];
         if !is_whole && !inner.capabilities().read_only {
             // A change of the header was interrupted.
@@ -88,8 +88,7 @@ impl Crypt {
     ) -> Result<(), DeviceError> {
         let mut io = Blocking::open(inner)?;
         let headers = headers(&mut io, inner)?;
-        let opened = Header::open(&headers, old, inner.geometry().block_bytes);
-        let (_, data_key) = opened.map_err(refused)?;
+        let (_, data_key) = Header::open(&headers, old, None).map_err(refused)?;
         let changed = headers[0].with_key(&data_key, new, draw()?.1.nonce);
         replace(&mut io, inner, &changed)
     }
