@@ -7,7 +7,7 @@ use allocation_counter::{AllocationInfo, measure};
 use base::Nanos;
 use host::{ConnectOptions, HostIdentity};
 use reactor::{Core, PollPolicy};
-use sim::check::{Options, Plan, run};
+use sim::check::{Feature, Options, Plan, run};
 use sim::storage::serve_memory;
 use sim::{Actor, Application, HostCore, Mix, NetworkFaults, Outcome, SimDriver, Workload, World};
 use std::net::SocketAddr;
@@ -25,6 +25,10 @@ const REQUESTS: u64 = 300;
 /// times that of the most demanding seed. Buffers are mappings, which are not counted.
 const CORE_BYTES_MAX: u64 = 6 << 20;
 
+/// The same per encrypted volume: its header, in the disk's content and in its durable copy, and the
+/// buffers of its channels.
+const ENCRYPTED_BYTES_MAX: u64 = 4 << 20;
+
 /// Visits until every table has its final capacity.
 const WARM_UP: u8 = 3;
 
@@ -38,14 +42,20 @@ fn counted(seed: u64) -> AllocationInfo {
     })
 }
 
-/// Returns the number of cores of targets and applications of hosts that a run has.
-fn cores(seed: u64) -> u64 {
+/// Returns the maximum bytes that a run holds at a time.
+fn most(seed: u64) -> u64 {
     let plan = Plan::draw(&Options {
         seed,
         ..Options::default()
     });
     let of_each = plan.target_cores + plan.hosts * plan.applications;
-    (plan.targets * of_each) as u64
+    let is_encrypted = plan.features.contains(&Feature::Crypt);
+    let encrypted = if is_encrypted {
+        plan.targets * plan.volumes
+    } else {
+        0
+    };
+    (plan.targets * of_each) as u64 * CORE_BYTES_MAX + encrypted as u64 * ENCRYPTED_BYTES_MAX
 }
 
 /// A cycle of `Arc`s, or a command whose memory is leaked, would remain: in targets, hosts,
@@ -61,7 +71,7 @@ fn nothing_stays_of_a_run() {
             (0, 0),
             "seed {seed}: {left:?}"
         );
-        let most = cores(seed) * CORE_BYTES_MAX;
+        let most = most(seed);
         assert!(
             left.bytes_max <= most,
             "seed {seed} holds {} bytes at a time, and may hold {most}",

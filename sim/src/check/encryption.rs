@@ -62,7 +62,7 @@ impl Encryption {
     pub(super) fn open(&self, disk: &Disk) -> Crypt {
         let state = &mut *self.state.borrow_mut();
         let (headers, data_key) = state.opened(disk).expect("a key of the device");
-        let wrong = Header::open(&headers, &CryptKey::new(&draw(&mut state.prng)), 0);
+        let wrong = Header::open(&headers, &CryptKey::new(&draw(&mut state.prng)), None);
         assert_eq!(
             wrong.map(drop),
             Err(HeaderError::WrongKey),
@@ -114,7 +114,7 @@ impl State {
         });
         let headers = Header::read(&copies)?;
         let open = |key| {
-            let opened = Header::open(&headers, &CryptKey::new(key), self.block_bytes);
+            let opened = Header::open(&headers, &CryptKey::new(key), Some(self.block_bytes));
             opened.map(|(header, data_key)| (header.clone(), data_key))
         };
         let (header, data_key) = match open(&self.key) {

@@ -97,7 +97,7 @@ pub(crate) struct Connection {
     /// The local address, if known.
     pub(crate) local: Option<SocketAddr>,
     /// What TLS proved about the host.
-    pub(crate) proven: Option<Proven>,
+    pub(crate) proven: Option<Box<Proven>>,
     state: ConnectionState,
     pub(crate) session: Session,
     pub(crate) owner: Owner,

@@ -271,7 +271,7 @@ impl Running<'_, '_> {
             permit: &mut connection.permit,
             peer: connection.peer,
             local: connection.local,
-            proven: connection.proven.as_ref(),
+            proven: connection.proven.as_deref(),
             place: ConnectionPlace {
                 core: core.index,
                 connection: connection.key,

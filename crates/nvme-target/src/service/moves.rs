@@ -377,7 +377,7 @@ impl PollGroup {
         }
         let (id, from) = (handover.terms.id, handover.from);
         let (class, reason) = (handover.class, handover.reason);
-        let proven = stream.proven().cloned();
+        let proven = stream.proven().cloned().map(Box::new);
         let socket = cx.driver.adopt(stream);
         let mut connection = Connection::take_over(handover, socket, &mut self.core, cx);
         connection.proven = proven;

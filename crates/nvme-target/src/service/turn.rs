@@ -378,7 +378,8 @@ impl PollGroup {
         let core = &mut self.core;
         core.touch();
         core.stats.accepted += 1;
-        let (local, proven) = (stream.local_address(), stream.proven().cloned());
+        let local = stream.local_address();
+        let proven = stream.proven().cloned().map(Box::new);
         let socket = cx.driver.adopt(stream);
         let now = cx.now;
         let ends = (peer, local);
