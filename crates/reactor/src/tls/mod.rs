@@ -3,7 +3,7 @@
 //! A driver's socket may have a [`Session`]: then the driver encrypts what its owner sends, and
 //! decrypts what arrives. Owners see the same operations as without TLS. A [`Server`] in the options
 //! of a listener, or a [`Client`] in those of a connect, requests it. The [handshake](Handshake)
-//! runs on a thread of its own ([`pool`]), never on a core, and the operation completes after it.
+//! runs on a thread of its own (`pool`), never on a core, and the operation completes after it.
 //!
 //! The library s2n-tls makes the handshake; the records are those of [`secure::record`]
 //! (docs/design/decisions/0027-tls.md).
