@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use block::device::file::open_beneath;
 use rustix::fs::{Mode, OFlags};
-use zeroize::Zeroizing;
 
 use crate::limits::REPLACED_BYTES_MAX;
 
@@ -25,24 +24,7 @@ pub fn read_regular(path: &Path, bytes_max: usize) -> io::Result<String> {
     regular_text(file.into(), bytes_max)
 }
 
-/// The same for a file with a secret, which nobody but its owner may read or write.
-///
-/// # Errors
-/// As [`read_regular`]; a file that others may use, with the command that changes it.
-pub fn read_private(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<String>> {
-    let file = File::from(rustix::fs::open(path, READING, Mode::empty())?);
-    let mode = file.metadata()?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        let reason = format!(
-            "its mode {mode:04o} lets other users use it; run chmod 600 {}",
-            path.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-    }
-    regular_text(file, bytes_max).map(Zeroizing::new)
-}
-
-/// The text of a regular file below `folder`, out of which no symbolic link may lead.
+/// The same for a file below `folder`, out of which no symbolic link may lead.
 ///
 /// # Errors
 /// As [`read_regular`].
@@ -78,9 +60,7 @@ pub fn read_any(path: &Path, bytes_max: usize) -> io::Result<String> {
 }
 
 fn text(file: File, bytes_max: usize) -> io::Result<String> {
-    // Room for all of it at once: nothing of a secret stays behind in a smaller buffer.
-    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-    let mut bytes = Vec::with_capacity(length.min(bytes_max) + 1);
+    let mut bytes = Vec::new();
     file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
         let reason = format!("it is larger than {bytes_max} bytes");
@@ -216,20 +196,6 @@ mod tests {
 
     fn refuse(_: &File) -> io::Result<()> {
         Err(io::ErrorKind::StorageFull.into())
-    }
-
-    #[test]
-    fn a_secret_that_others_may_read_is_refused() {
-        let file = block::temporary_folder("secret").join("key");
-        replace(&file, "secret").expect("a new file");
-        let read = read_private(&file, 100).map(|text| text.to_string());
-        assert_eq!(read.ok().as_deref(), Some("secret"));
-        for mode in [0o640, 0o604, 0o620] {
-            std::fs::set_permissions(&file, Permissions::from_mode(mode)).expect("it is ours");
-            let error = read_private(&file, 100).expect_err("others may use it");
-            let error = error.to_string();
-            assert!(error.contains("chmod 600 /"), "{error}");
-        }
     }
 
     /// The new content was there, and the caller was told that the old one was.

@@ -10,7 +10,6 @@ mod token;
 mod tokens;
 
 use std::fmt::Display;
-use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,9 +18,10 @@ use rustls::ServerConfig;
 use crate::limits::CERTIFICATE_WARNING_S;
 use certificate::Certificate;
 pub(crate) use certificate::{TLS_VERSIONS, provider};
-use config::files::read_private;
 use config::limits::API_FILE_BYTES_MAX;
 use config::schema::{ApiAddress, ApiFiles};
+use transport::key_file::read_private;
+
 pub use error::CredentialsError;
 pub use token::{Token, TokenError};
 pub(crate) use tokens::{Role, Tokens};
@@ -116,7 +116,7 @@ fn read(
     if let Some(path) = &files.api_tokens {
         let wrong = |why: &dyn Display| CredentialsError::new("api_tokens", path, why);
         let text = read_private(path, API_FILE_BYTES_MAX);
-        let text = text.map_err(|error: io::Error| wrong(&error))?;
+        let text = text.map_err(|error| wrong(&error))?;
         tokens = Tokens::parse(&text).map_err(|why| wrong(&why))?;
     }
     if let Some(token) = token {

@@ -1,6 +1,6 @@
 //! The keys of hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Hash;
 use crate::chap::{Group, Secret};
@@ -26,6 +26,8 @@ pub struct KeyRing {
     pub hosts: BTreeMap<String, HostKeys>,
     /// Keys of every host that is allowed and has no keys of the kind itself.
     pub any: HostKeys,
+    /// NQNs of the hosts that may not use TLS.
+    pub without_tls: BTreeSet<String>,
     /// What the target accepts in DH-HMAC-CHAP.
     pub policy: ChapPolicy,
 }
@@ -52,6 +54,9 @@ impl KeyRing {
     /// Returns the configured PSKs of a host: its own, or else those of any host.
     #[must_use]
     pub fn tls(&self, hostnqn: &str) -> &[TlsKey] {
+        if self.without_tls.contains(hostnqn) {
+            return &[];
+        }
         let own = self.hosts.get(hostnqn).filter(|own| !own.tls.is_empty());
         &own.unwrap_or(&self.any).tls
     }

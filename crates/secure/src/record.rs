@@ -163,6 +163,9 @@ pub enum RecordError {
     /// A message in it is malformed.
     #[error("a TLS message is malformed")]
     Malformed,
+    /// More KeyUpdates than records justify; each costs as much as hundreds of records.
+    #[error("the peer changes its TLS keys too often")]
+    Updates,
     /// The peer ends the connection because of an error.
     #[error("the peer ended TLS with the alert {0}")]
     Alert(Alert),
@@ -175,12 +178,18 @@ impl RecordError {
         match self {
             Self::TooLong => Some(Alert::RECORD_OVERFLOW),
             Self::Forged => Some(Alert::BAD_RECORD_MAC),
-            Self::Unexpected => Some(Alert::UNEXPECTED_MESSAGE),
+            Self::Unexpected | Self::Updates => Some(Alert::UNEXPECTED_MESSAGE),
             Self::Malformed => Some(Alert::DECODE_ERROR),
             Self::Alert(_) => None,
         }
     }
 }
+
+/// KeyUpdates that a peer may send at any time.
+const UPDATES_FREE: u64 = 16;
+
+/// Records for each further KeyUpdate: with less a peer could keep a core busy.
+const UPDATE_RECORDS: u64 = 256;
 
 /// A traffic secret and its key.
 struct Keys {
@@ -350,6 +359,8 @@ pub struct Opener {
     /// The peer asked for a KeyUpdate that was not sent yet.
     update_asked: bool,
     updates: u64,
+    /// Records of all keys.
+    opened: u64,
 }
 
 impl Opener {
@@ -363,6 +374,7 @@ impl Opener {
             messages: Messages::default(),
             update_asked: false,
             updates: 0,
+            opened: 0,
         }
     }
 
@@ -400,6 +412,7 @@ impl Opener {
             .key
             .open_in_place(nonce, Aad::from(&*header), body);
         let text = opened.map_err(|_| RecordError::Forged)?;
+        self.opened += 1;
         // The content type is the last byte that is not padding. [RFC 8446 §5.4]
         let last = text.iter().rposition(|&byte| byte != 0);
         let last = last.ok_or(RecordError::Unexpected)?;
@@ -414,8 +427,11 @@ impl Opener {
             HANDSHAKE if !text.is_empty() => {
                 let updates = self.messages.take(text)?;
                 if let Some(asks) = updates {
-                    self.keys.update();
                     self.updates += 1;
+                    if self.updates > UPDATES_FREE + self.opened / UPDATE_RECORDS {
+                        return Err(RecordError::Updates);
+                    }
+                    self.keys.update();
                     self.update_asked |= asks;
                 }
                 Ok(Opened::Message)

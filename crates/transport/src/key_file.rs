@@ -1,5 +1,5 @@
-//! Files with keys of TLS or secrets of DH-HMAC-CHAP: one in each line; empty lines and lines that
-//! begin with `#` are ignored.
+//! Files that only their owner may access. Those with keys of TLS or secrets of DH-HMAC-CHAP have one
+//! in each line; empty lines and lines that begin with `#` are ignored.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -41,8 +41,8 @@ pub enum KeyFileFault {
         path: PathBuf,
     },
     /// Too long.
-    #[error("larger than {KEY_FILE_BYTES_MAX} bytes")]
-    TooLong,
+    #[error("larger than {0} bytes")]
+    TooLong(usize),
     /// Too many keys.
     #[error("more than {KEYS_PER_FILE_MAX} keys; remove those no longer in use")]
     TooMany,
@@ -103,46 +103,44 @@ pub fn parse<T>(
     }
 }
 
-/// Reads a text of at most [`KEY_FILE_BYTES_MAX`] bytes.
-///
-/// # Errors
-///
-/// A reader that fails, has more, or contains no text.
-pub fn read_text(reader: impl io::Read) -> Result<Zeroizing<String>, KeyFileFault> {
-    // Of its final size from the start: growing would leave copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_FILE_BYTES_MAX + 1));
-    reader
-        .take(KEY_FILE_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() > KEY_FILE_BYTES_MAX {
-        return Err(KeyFileFault::TooLong);
-    }
-    let text = str::from_utf8(&bytes).map_err(|_| KeyFileFault::NotText)?;
-    Ok(Zeroizing::new(text.to_owned()))
-}
-
 fn read<T>(
     path: &Path,
     key: impl Fn(&str) -> Result<T, KeyError>,
     command: &'static str,
 ) -> Result<Vec<T>, KeyFileError> {
-    let text = read_private(path).and_then(|text| parse(&text, key, command));
+    let text = read_private(path, KEY_FILE_BYTES_MAX);
+    let text = text.and_then(|text| parse(&text, key, command));
     text.map_err(|why| KeyFileError {
         path: path.to_owned(),
         why,
     })
 }
 
-/// Reads a text file that only its owner may access.
+/// Flags for opening a file with a secret. Without `NONBLOCK`, opening a pipe waits for its writer.
+pub const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
+
+/// Reads a text file of at most `bytes_max` bytes that only its owner may access.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or that others may access.
-pub fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileFault> {
-    // Without NONBLOCK, opening a pipe waits for its writer.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
-    let file = File::from(file);
+/// A file that cannot be read, that others may access, that is larger, or that contains no text.
+pub fn read_private(path: &Path, bytes_max: usize) -> Result<Zeroizing<String>, KeyFileFault> {
+    let file = rustix::fs::open(path, READING, Mode::empty()).map_err(io::Error::from)?;
+    private_text(file.into(), path, bytes_max)
+}
+
+/// Reads the open file of a `path` as [`read_private`] does.
+///
+/// # Errors
+///
+/// As [`read_private`].
+pub fn private_text(
+    file: File,
+    path: &Path,
+    bytes_max: usize,
+) -> Result<Zeroizing<String>, KeyFileFault> {
     let found = file.metadata()?;
     if !found.is_file() {
         return Err(KeyFileFault::Kind);
@@ -152,7 +150,14 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileFault> {
         let path = path.to_owned();
         return Err(KeyFileFault::Mode { mode, path });
     }
-    read_text(file)
+    // Of its final size from the start: growing would leave copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(bytes_max + 1));
+    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > bytes_max {
+        return Err(KeyFileFault::TooLong(bytes_max));
+    }
+    let text = str::from_utf8(&bytes).map_err(|_| KeyFileFault::NotText)?;
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
 #[cfg(test)]

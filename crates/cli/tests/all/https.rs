@@ -206,7 +206,7 @@ fn sighup_reads_certificate_and_tokens_again() {
         Permissions::from_mode(0o640),
     )
     .unwrap();
-    reload("lets other users use it; run chmod 600");
+    reload("lets other users access it; run: chmod 600");
     code(&secured.run(&show, READ), 0);
     private(&secured.folder.path("key.pem"));
     let in_force = "certificate and tokens of the HTTP API are in force";
@@ -278,7 +278,7 @@ fn files_that_cannot_be_used_are_named_at_the_start() {
         (&key, &key, None, "it has no certificate in PEM form"),
         (&certificate, &certificate, None, "its mode"),
         (&certificate, &other, None, "api_key: cannot use"),
-        (&certificate, &open, None, "run chmod 600"),
+        (&certificate, &open, None, "run: chmod 600"),
         (&certificate, &key, Some(&tokens), "api_tokens: cannot use"),
     ] {
         let mut command = program();

@@ -737,10 +737,15 @@ fn hosts_name_files_of_the_folder_of_keys() {
         assert!(found.contains(expected), "{found}");
     }
     let subsystem = "[[subsystems]]\nnqn = \"nqn.2026-11.com.example:a\"\nallow_any_host = true\n";
-    let text = format!("{subsystem}authentication = \"chap+tls\"");
+    let text = format!("{subsystem}authentication = \"tls\"");
     let configuration = parse(&text, Format::Toml).expect("it is good");
     let required = configuration.subsystems[0].authentication;
-    assert_eq!(required, Authentication::ChapAndTls);
+    assert_eq!(required, Authentication::Tls);
+    for unsupported in ["chap", "chap+tls"] {
+        let found = error(&format!("{subsystem}authentication = \"{unsupported}\""));
+        let expected = "subsystems[0].authentication: requires DH-HMAC-CHAP";
+        assert!(found.contains(expected), "{found}");
+    }
 }
 
 #[test]

@@ -13,9 +13,10 @@ use rustls::server::NoServerSessionStorage;
 use rustls::version::TLS13;
 
 use super::error::CredentialsError;
-use config::files::{read_private, read_regular};
+use config::files::read_regular;
 use config::limits::API_FILE_BYTES_MAX;
 use config::schema::ApiFiles;
+use transport::key_file::read_private;
 
 /// The versions that server and client speak.
 pub(crate) const TLS_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];

@@ -7,13 +7,12 @@ use block::layer::CryptKey;
 use config::files::folder_above;
 use config::schema::Crypt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
-use std::fs::File;
+use rustix::fs::Mode;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use transport::key_file::{READING, private_text, read_private};
 use zeroize::Zeroizing;
 
 /// Pause between two looks at a command that closed its output.
@@ -45,26 +44,15 @@ pub fn read(crypt: &Crypt, folders: Option<&[PathBuf]>) -> Result<CryptKey, Devi
 }
 
 fn of_file(path: &Path, folders: Option<&[PathBuf]>) -> io::Result<Zeroizing<String>> {
-    // Without NONBLOCK, opening a pipe waits for its writer.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match folders {
-        None => File::from(rustix::fs::open(path, flags, Mode::empty())?),
-        Some(folders) => open_beneath(folder_above(path, folders), path, flags, Mode::empty())?,
+    let text = match folders {
+        None => read_private(path, CRYPT_KEY_BYTES_MAX),
+        Some(folders) => {
+            let folder = folder_above(path, folders);
+            let file = open_beneath(folder, path, READING, Mode::empty())?;
+            private_text(file, path, CRYPT_KEY_BYTES_MAX)
+        }
     };
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(io::Error::other(format!(
-            "mode {mode:04o} lets other users access it; run: chmod 600 {}",
-            path.display()
-        )));
-    }
-    let mut bytes = Buffer::default();
-    while bytes.read_from(&file)? {}
-    bytes.text()
+    text.map_err(io::Error::other)
 }
 
 /// Runs a program without a shell, and returns its output.
@@ -160,6 +148,7 @@ impl Buffer {
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
 
     const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 

@@ -1,18 +1,14 @@
 //! Keys of hosts: those of the files that the configuration names, and those that the interface added.
 
 use crate::host_keys::{AddedKeys, KnownKeys, now};
-use crate::limits::HOST_KEYS_MAX;
 use config::ApplyError;
-use config::files::read_private;
-use config::limits::API_FILE_BYTES_MAX;
 use config::schema::{Host, HostTls};
-use secure::chap::Secret;
-use secure::{HostKeys, KeyError, KeyRing, TlsKey};
+use secure::{HostKeys, KeyRing};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use target::Target;
+use transport::key_file::{KeyFileError, chap_secrets, tls_keys};
 
 /// The keys of hosts.
 #[derive(Debug)]
@@ -100,44 +96,19 @@ impl Keys {
         read.collect()
     }
 
-    fn read_host(&self, host: &Host) -> Result<HostKeys, String> {
+    fn read_host(&self, host: &Host) -> Result<HostKeys, KeyFileError> {
         let mut keys = HostKeys::default();
         for file in &host.tls_keys {
-            keys.tls.extend(self.read_file(file, TlsKey::parse)?);
+            keys.tls.extend(tls_keys(&self.folder.join(file))?);
         }
         for file in &host.chap_secrets {
-            keys.chap.extend(self.read_file(file, Secret::parse)?);
+            keys.chap.extend(chap_secrets(&self.folder.join(file))?);
         }
         if let Some(file) = &host.chap_controller_secret {
-            let secrets = self.read_file(file, Secret::parse)?;
+            let secrets = chap_secrets(&self.folder.join(file))?;
             keys.controller = secrets.into_iter().next();
         }
         Ok(keys)
-    }
-
-    /// Reads a file with a key in each line; empty lines and those that begin with `#` are comments.
-    fn read_file<T>(
-        &self,
-        name: &str,
-        parse: impl Fn(&str) -> Result<T, KeyError>,
-    ) -> Result<Vec<T>, String> {
-        let path = self.folder.join(name);
-        let wrong = |why: &dyn Display| format!("{}: {why}", path.display());
-        let text = read_private(&path, API_FILE_BYTES_MAX);
-        let text = text.map_err(|error| wrong(&error))?;
-        let lines = text.lines().map(str::trim).zip(1..);
-        let lines = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
-        let keys = lines.map(|(line, number)| {
-            parse(line).map_err(|error| wrong(&format_args!("line {number}: {error}")))
-        });
-        let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        match keys.len() {
-            0 => Err(wrong(&"it has no key")),
-            1..=HOST_KEYS_MAX => Ok(keys),
-            _ => Err(wrong(&format_args!(
-                "it has more than {HOST_KEYS_MAX} keys"
-            ))),
-        }
     }
 
     fn publish(&self, known: &Known, target: &Target) {
@@ -169,9 +140,7 @@ impl Keys {
                     tls_required.insert(host.nqn.clone());
                 }
                 HostTls::Off => {
-                    if let Some(keys) = ring.hosts.get_mut(&host.nqn) {
-                        keys.tls.clear();
-                    }
+                    ring.without_tls.insert(host.nqn.clone());
                 }
             }
         }
@@ -182,6 +151,7 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use secure::TlsKey;
     use std::collections::BTreeSet;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
@@ -210,7 +180,12 @@ mod tests {
         };
         write(format!("# old\n{KEY}\n"));
         let target = Target::new(Limits::default(), 1).expect("legal limits");
-        let keys = Keys::new(folder, HostKeys::default());
+        let tls = TlsKey::parse(KEY).expect("a key");
+        let any = HostKeys {
+            tls: vec![tls],
+            ..HostKeys::default()
+        };
+        let keys = Keys::new(folder, any);
         let count = || keys.merged(&keys.known()).0.tls(HOST).len();
         keys.set_hosts(&host(HostTls::Allowed), &target)
             .expect("a key");
@@ -233,6 +208,6 @@ mod tests {
         keys.read_again(&target).expect("a key");
         assert_eq!(keys.of_files()[HOST].since_unix_ms, since, "the same key");
         keys.set_hosts(&host(HostTls::Off), &target).expect("a key");
-        assert_eq!(count(), 0);
+        assert_eq!(count(), 0, "nor the key of any host");
     }
 }

@@ -1,13 +1,5 @@
 use super::*;
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<_> = text.chars().filter(char::is_ascii_hexdigit).collect();
-    let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16);
-    digits
-        .chunks(2)
-        .map(|pair| byte(pair).expect("two digits"))
-        .collect()
-}
+use crate::hash::hex;
 
 /// The client's application secret of RFC 8448 §3.
 const SECRET: &str = "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5";
@@ -175,4 +167,25 @@ fn headers_are_judged_before_the_record_arrives() {
     let mut alert = Alert::DECRYPT_ERROR.in_clear();
     let told = Err(RecordError::Alert(Alert::DECRYPT_ERROR));
     assert_eq!(opener.open(&mut alert), told);
+}
+
+/// Each KeyUpdate derives a key, which costs a core as much as hundreds of records.
+#[test]
+fn keys_that_change_without_data_end_the_connection() {
+    let (mut sealer, mut opener) = pair(Suite::Aes128GcmSha256);
+    let mut update = |sealer: &mut Sealer, opener: &mut Opener| {
+        let mut record = [0; MESSAGE_MAX];
+        let len = sealer.update(&mut record);
+        opener.open(&mut record[..len])
+    };
+    for _ in 0..UPDATES_FREE {
+        assert_eq!(update(&mut sealer, &mut opener), Ok(Opened::Message));
+    }
+    for _ in 0..UPDATE_RECORDS {
+        let mut record = sealed(&mut sealer, &[1]);
+        assert_eq!(opener.open(&mut record), Ok(Opened::Data(5..6)));
+    }
+    assert_eq!(update(&mut sealer, &mut opener), Ok(Opened::Message));
+    let last = update(&mut sealer, &mut opener);
+    assert_eq!(last, Err(RecordError::Updates));
 }
