@@ -173,7 +173,7 @@ fn headers_are_judged_before_the_record_arrives() {
 #[test]
 fn keys_that_change_without_data_end_the_connection() {
     let (mut sealer, mut opener) = pair(Suite::Aes128GcmSha256);
-    let mut update = |sealer: &mut Sealer, opener: &mut Opener| {
+    let update = |sealer: &mut Sealer, opener: &mut Opener| {
         let mut record = [0; MESSAGE_MAX];
         let len = sealer.update(&mut record);
         opener.open(&mut record[..len])
