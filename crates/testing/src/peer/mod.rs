@@ -658,6 +658,9 @@ impl Connection {
                 }
                 self.done(cid)
             }
+            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
+                self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0)
+            }
             FabricsCommand::Disconnect(_) => self.done(cid),
         }
     }

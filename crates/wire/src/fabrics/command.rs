@@ -1,6 +1,6 @@
 //! Fabrics commands by type. `[NVMe Base 2.0 §6]`
 
-use crate::fabrics::{Connect, Disconnect, PropertyGet, PropertySet};
+use crate::fabrics::{AuthenticationTransfer, Connect, Disconnect, PropertyGet, PropertySet};
 use crate::nvme::{Command, FabricsType, Status};
 
 /// A Fabrics command.
@@ -8,6 +8,10 @@ use crate::nvme::{Command, FabricsType, Status};
 pub enum FabricsCommand {
     /// Connect.
     Connect(Connect),
+    /// Authentication Send.
+    AuthenticationSend(AuthenticationTransfer),
+    /// Authentication Receive.
+    AuthenticationReceive(AuthenticationTransfer),
     /// Property Get.
     PropertyGet(PropertyGet),
     /// Property Set.
@@ -21,14 +25,19 @@ impl FabricsCommand {
     ///
     /// # Errors
     ///
-    /// Invalid Command Opcode for an unsupported type (including authentication), Invalid Field for
-    /// an invalid field value.
+    /// Invalid Command Opcode for an unsupported type, Invalid Field for an invalid field value.
     pub fn parse(command: &Command) -> Result<Self, Status> {
         if !command.is_fabrics() {
             return Err(Status::INVALID_OPCODE.with_dnr());
         }
         Ok(match command.fabrics_type() {
             FabricsType::CONNECT => Self::Connect(Connect::parse(command)),
+            FabricsType::AUTHENTICATION_SEND => {
+                Self::AuthenticationSend(AuthenticationTransfer::parse(command))
+            }
+            FabricsType::AUTHENTICATION_RECEIVE => {
+                Self::AuthenticationReceive(AuthenticationTransfer::parse(command))
+            }
             FabricsType::PROPERTY_GET => Self::PropertyGet(PropertyGet::parse(command)?),
             FabricsType::PROPERTY_SET => Self::PropertySet(PropertySet::parse(command)?),
             FabricsType::DISCONNECT => Self::Disconnect(Disconnect::parse(command)),
@@ -36,10 +45,14 @@ impl FabricsCommand {
         })
     }
 
-    /// Encodes the command. The caller sets the data pointer of Connect.
+    /// Encodes the command. The caller sets the data pointer, if there is data.
     pub fn encode(&self, cid: u16) -> Command {
         match self {
             Self::Connect(connect) => connect.encode(cid),
+            Self::AuthenticationSend(send) => send.encode(FabricsType::AUTHENTICATION_SEND, cid),
+            Self::AuthenticationReceive(receive) => {
+                receive.encode(FabricsType::AUTHENTICATION_RECEIVE, cid)
+            }
             Self::PropertyGet(get) => get.encode(cid),
             Self::PropertySet(set) => set.encode(cid),
             Self::Disconnect(disconnect) => disconnect.encode(cid),

@@ -140,6 +140,11 @@ pub struct ConnectResponse {
 }
 
 impl ConnectResponse {
+    /// AUTHREQ, ATR: the host has to authenticate the queue before it sends other commands.
+    pub const AUTHENTICATION_REQUIRED: u16 = 1 << 1;
+    /// AUTHREQ, ASCR: the host has to establish a secure channel by authentication.
+    pub const SECURE_CHANNEL_REQUIRED: u16 = 1 << 2;
+
     /// Parses the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {

@@ -6,8 +6,8 @@ mod tests {
     use testing::{IoCommand, parse_ranges};
     use wire::fabrics::connect::ConnectAttributes;
     use wire::fabrics::{
-        Connect, ConnectResponse, Disconnect, FabricsCommand, InvalidParameter, Property,
-        PropertyGet, PropertySet, PropertySize,
+        AuthenticationTransfer, Connect, ConnectResponse, Disconnect, FabricsCommand,
+        InvalidParameter, Property, PropertyGet, PropertySet, PropertySize,
     };
     use wire::nvme::feature::{FeatureId, FeatureSelect, NumberOfQueues};
     use wire::nvme::identify::Cns;
@@ -374,11 +374,16 @@ mod tests {
         ) {
             let size = if eight { PropertySize::Eight } else { PropertySize::Four };
             let property = Property(offset);
+            let transfer = AuthenticationTransfer {
+                protocol: cattr, specific: record_format.to_le_bytes(), length: kato,
+            };
             let commands = [
                 FabricsCommand::Connect(Connect {
                     record_format, queue_id, sq_size, attributes: ConnectAttributes(cattr),
                     keep_alive_timeout_ms: kato,
                 }),
+                FabricsCommand::AuthenticationSend(transfer),
+                FabricsCommand::AuthenticationReceive(transfer),
                 FabricsCommand::PropertyGet(PropertyGet { size, property }),
                 FabricsCommand::PropertySet(PropertySet { size, property, value }),
                 FabricsCommand::Disconnect(Disconnect { record_format }),

@@ -157,6 +157,14 @@ fn fabrics_command(f: &mut fmt::Formatter<'_>, command: &Command) -> fmt::Result
             " qid={} sqsize={} cattr={:#04x} kato={}",
             connect.queue_id, connect.sq_size, connect.attributes.0, connect.keep_alive_timeout_ms
         ),
+        Ok(
+            FabricsCommand::AuthenticationSend(transfer)
+            | FabricsCommand::AuthenticationReceive(transfer),
+        ) => write!(
+            f,
+            " secp={:#x} length={}",
+            transfer.protocol, transfer.length
+        ),
         Ok(FabricsCommand::PropertyGet(get)) => write!(f, " {}", get.property),
         Ok(FabricsCommand::PropertySet(set)) => write!(f, " {}={:#x}", set.property, set.value),
         Ok(FabricsCommand::Disconnect(_)) | Err(_) => Ok(()),
