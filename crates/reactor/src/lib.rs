@@ -20,6 +20,7 @@ mod op_namespace;
 pub mod placement;
 mod preemption;
 pub mod priority;
+mod random;
 mod send_list;
 mod sleeper;
 #[cfg(feature = "testing")]
@@ -42,5 +43,6 @@ pub use op::{
     SocketId, SocketOptions, Stream, UblkCommand,
 };
 pub use op_namespace::{Guard, OpNamespaceLease};
+pub use random::fill_random;
 pub use send_list::{Segment, SendList, SendListPool};
 pub use sleeper::Sleeper;

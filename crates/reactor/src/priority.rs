@@ -78,6 +78,13 @@ pub fn raise_nice() -> PriorityStatus {
     )
 }
 
+/// Lowers the priority of the calling thread to nice 10, below the threads that carry data.
+pub fn lower_nice() {
+    // Refused only without /proc, and then the thread has the priority of its creator.
+    let own = rustix::thread::gettid();
+    let _ = rustix::process::setpriority_process(Some(own), 10);
+}
+
 /// Makes the calling thread run only while no other thread wants its processor. Requires no
 /// privilege.
 ///

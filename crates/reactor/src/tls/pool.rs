@@ -26,9 +26,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 
-/// Nice value of the thread.
-const NICE: i32 = 10;
-
 /// Results for one driver.
 pub(crate) struct Results {
     finished: Mutex<Vec<Finished>>,
@@ -228,9 +225,7 @@ impl Pool {
     }
 
     fn run(&self) {
-        // Refused only without /proc, and then it has the priority of its creator.
-        let own = rustix::thread::gettid();
-        let _ = rustix::process::setpriority_process(Some(own), NICE);
+        crate::priority::lower_nice();
         let mut jobs: Vec<Job> = Vec::new();
         loop {
             let ready = self.wait(&jobs);
