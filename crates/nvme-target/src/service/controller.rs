@@ -234,6 +234,9 @@ impl Running<'_, '_> {
                     .count_controller(before, controller.registers.state());
                 reply
             }
+            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
+                Err(Status::INVALID_OPCODE.with_dnr())
+            }
             FabricsCommand::Disconnect(disconnect) => {
                 if disconnect.record_format != 0 {
                     return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
