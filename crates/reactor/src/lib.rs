@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod arrivals;
+pub mod chap;
 pub mod clock;
 mod core;
 mod core_thread;
@@ -21,6 +22,7 @@ pub mod placement;
 mod preemption;
 pub mod priority;
 mod random;
+mod results;
 mod send_list;
 mod sleeper;
 #[cfg(feature = "testing")]

@@ -65,6 +65,10 @@ pub const HANDSHAKES_MAX: usize = 512;
 /// Maximum of them from one address (IPv6: one /64): a host connects all its queues at once.
 pub const HANDSHAKES_PER_NETWORK: usize = 128;
 
+/// Maximum computations of DH-HMAC-CHAP in the process that wait for their thread: as many as
+/// handshakes, with a few kilobytes for each.
+pub const COMPUTATIONS_MAX: usize = HANDSHAKES_MAX;
+
 const _: () = assert!(RECORDS_WORN < secure::record::RECORDS_MAX);
 
 /// Maximum sockets of a core waiting to be closed, one per turn; above it the turn closes all

@@ -10,6 +10,7 @@ use crate::memory::{Buffer, IoSlice};
 use crate::tls::session::{Proven, Session};
 use crate::tls::side::Side;
 use base::Nanos;
+use secure::chap::{Job, JobResult};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -243,6 +244,12 @@ pub enum Op {
         /// Length, in bytes.
         len: u64,
     },
+    /// Computes for DH-HMAC-CHAP, on a thread of its own if that takes milliseconds. Fails with
+    /// `ResourceBusy` while [`COMPUTATIONS_MAX`](crate::limits::COMPUTATIONS_MAX) jobs wait.
+    Compute {
+        /// The job.
+        job: Job,
+    },
     /// Watches a file, such as an event counter, for readability: one completion per event, one at
     /// the start if it is already readable, and one with the error `ECANCELED` after
     /// [`end_watch`](crate::Driver::end_watch). Reads nothing.
@@ -304,6 +311,8 @@ pub enum Outcome {
         /// The memory of the operation, if it had any.
         slice: Option<IoSlice>,
     },
+    /// The result of a job, or no job ran.
+    Computed(io::Result<JobResult>),
     /// A watched file is readable, or, with an error, the watch has ended.
     Readable(io::Result<()>),
 }

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use switch::Class;
@@ -81,6 +82,12 @@ impl Driver for SimDriver {
             }
             Op::Read { slice, .. } | Op::Write { slice, .. } => self.no_file(key, Some(slice)),
             Op::Sync { .. } | Op::Allocate { .. } | Op::Ublk { .. } => self.no_file(key, None),
+            Op::Compute { job } => {
+                let world = Rc::clone(&self.world);
+                let mut random = |bytes: &mut [u8]| world.borrow_mut().prng.fill(bytes);
+                let result = job.run(&mut random);
+                self.complete(key, Outcome::Computed(Ok(result)));
+            }
             Op::Watch { .. } => {
                 let result = Err(io::ErrorKind::Unsupported.into());
                 self.complete(key, Outcome::Readable(result));

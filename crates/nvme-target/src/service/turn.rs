@@ -67,7 +67,10 @@ impl Service for PollGroup {
                 }
             }
             // Operations that a poll group never starts.
-            Outcome::Connected(_) | Outcome::File { .. } | Outcome::Readable(_) => {}
+            Outcome::Connected(_)
+            | Outcome::Computed(_)
+            | Outcome::File { .. }
+            | Outcome::Readable(_) => {}
         }
     }
 

@@ -13,47 +13,17 @@ use super::session::Session;
 use super::side::{Client, Side};
 use crate::address::network;
 use crate::clock::monotonic;
-use crate::driver::Wake;
 use crate::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_NETWORK};
 use crate::op::{OpKey, SocketOptions, Stream};
+use crate::results::Results;
 use base::{Nanos, SlabKey, Time};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{RecvFlags, SendFlags};
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
-
-/// Results for one driver.
-pub(crate) struct Results {
-    finished: Mutex<Vec<Finished>>,
-    waker: Arc<dyn Wake>,
-}
-
-impl fmt::Debug for Results {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Results").finish_non_exhaustive()
-    }
-}
-
-impl Results {
-    pub(crate) fn new(waker: Arc<dyn Wake>) -> Arc<Self> {
-        let finished = Mutex::default();
-        Arc::new(Self { finished, waker })
-    }
-
-    /// Takes the results so far.
-    pub(crate) fn take(&self) -> Vec<Finished> {
-        std::mem::take(&mut *lock(&self.finished))
-    }
-
-    fn add(&self, finished: Finished) {
-        lock(&self.finished).push(finished);
-        self.waker.wake();
-    }
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it is held.
@@ -83,7 +53,7 @@ struct Job {
     socket: Socket,
     role: Role,
     deadline: Time,
-    results: Weak<Results>,
+    results: Weak<Results<Finished>>,
 }
 
 #[derive(Debug)]
@@ -104,7 +74,7 @@ pub(crate) fn accept(
     key: OpKey,
     (fd, peer): (OwnedFd, SocketAddr),
     server: &Arc<Server>,
-    results: &Arc<Results>,
+    results: &Arc<Results<Finished>>,
 ) {
     Pool::add(Job {
         key,
@@ -160,7 +130,7 @@ pub(crate) struct Shaking {
 }
 
 /// Makes the handshake of a connection that was made.
-pub(crate) fn connect(key: OpKey, fd: OwnedFd, tls: ConnectTls, results: &Arc<Results>) {
+pub(crate) fn connect(key: OpKey, fd: OwnedFd, tls: ConnectTls, results: &Arc<Results<Finished>>) {
     Pool::add(Job {
         key,
         peer: tls.peer,

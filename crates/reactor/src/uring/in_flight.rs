@@ -77,6 +77,7 @@ impl UringDriver {
             || on_sockets
             || self.waits_in_backlog(op_namespace)
             || self.shakes_hands(op_namespace)
+            || self.computes_for(op_namespace)
             || self
                 .ready
                 .iter()

@@ -6,6 +6,7 @@
 //! ring, and a polling core sees data at once (docs/design/decisions/0002). A socket that is silent
 //! for 200 µs returns to the ring. Nothing is allocated per operation.
 
+mod computing;
 mod connections;
 mod handshakes;
 mod in_flight;
@@ -21,6 +22,7 @@ mod wake;
 pub use ring::{Features, SetupError, TaskRun};
 
 use crate::arrivals::{Arrivals, DriverStep};
+use crate::chap::Computed;
 use crate::clock::monotonic;
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
@@ -33,9 +35,10 @@ use crate::op::{
     Stream,
 };
 use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
+use crate::results::Results;
 use crate::send_list::SendListPool;
 use crate::tls::TlsMemory;
-use crate::tls::pool::{Results, Shaking};
+use crate::tls::pool::{Finished, Shaking};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
@@ -105,7 +108,10 @@ pub struct UringDriver {
     tls: TlsMemory,
     /// Handshakes in progress.
     shaking: Vec<Shaking>,
-    results: Arc<Results>,
+    results: Arc<Results<Finished>>,
+    /// Operations that compute on the thread of [`chap`](crate::chap).
+    computing: Vec<OpKey>,
+    computed: Arc<Results<Computed>>,
     waker: Arc<EventWaker>,
     op_namespaces: OpNamespaces,
     now: Time,
@@ -151,6 +157,8 @@ impl UringDriver {
             tls: TlsMemory::default(),
             shaking: Vec::new(),
             results: Results::new(Arc::clone(&waker) as Arc<dyn Wake>),
+            computing: Vec::new(),
+            computed: Results::new(Arc::clone(&waker) as Arc<dyn Wake>),
             waker,
             op_namespaces: OpNamespaces::default(),
             now: monotonic(),
@@ -228,6 +236,9 @@ impl UringDriver {
         let told = self.reap_ring();
         if !self.shaking.is_empty() {
             self.take_shaken();
+        }
+        if !self.computing.is_empty() {
+            self.take_computed();
         }
         self.start_backlog();
         self.release_guards();
@@ -323,6 +334,7 @@ impl Driver for UringDriver {
             } => {
                 self.start_connect(key, address, &options, timeout);
             }
+            Op::Compute { job } => self.start_computing(key, job),
             Op::Read { .. }
             | Op::Write { .. }
             | Op::Sync { .. }

@@ -8,6 +8,7 @@ use crate::op::{Allocation, Received, UblkCommand};
 use crate::send_list::SendList;
 use switch::limits::LOAD_RESET;
 
+mod chap;
 mod promises;
 mod random;
 mod tls;
