@@ -118,7 +118,7 @@ impl ConnectionError {
                 _ => Errno::CONNRESET,
             },
             Self::Protocol { .. } | Self::Terminated { .. } => Errno::PROTO,
-            Self::Refused { .. } | Self::Tls { .. } => Errno::ACCESS,
+            Self::Refused { .. } | Self::Tls { .. } | Self::Authentication { .. } => Errno::ACCESS,
             Self::Shut { .. } => Errno::CONNRESET,
             Self::TimedOut { .. } | Self::GivenUp { .. } => Errno::TIMEDOUT,
             Self::OtherVolume { .. } => Errno::STALE,

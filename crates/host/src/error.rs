@@ -1,6 +1,7 @@
 //! Errors of connections and set-up. Errors of a single request are [`block::BlockError`].
 
 use reactor::tls::TlsError;
+use secure::chap::Failure;
 use std::io;
 use std::net::SocketAddr;
 use wire::nvme::Status;
@@ -119,6 +120,14 @@ pub enum ConnectionError {
         /// The reason.
         error: TlsError,
     },
+    /// The host or the controller has not proved its name by DH-HMAC-CHAP.
+    #[error("{address}: {error}")]
+    Authentication {
+        /// The controller's address.
+        address: SocketAddr,
+        /// The reason.
+        error: AuthenticationError,
+    },
     /// The controller closed the connection instead of answering the first PDU.
     #[error(
         "{address}: the controller closed the connection before ICResp; if it requires TLS, give \
@@ -196,9 +205,49 @@ impl ConnectionError {
         match self {
             Self::Refused { status, .. } => status.dnr(),
             Self::Unusable(_) => true,
+            Self::Authentication { error, .. } => !matches!(error, AuthenticationError::Busy(_)),
             _ => false,
         }
     }
+}
+
+/// Why a connection is not authenticated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthenticationError {
+    /// The controller requires it, and the host has no secret.
+    #[error("the target requires DH-HMAC-CHAP: give the secret of this host (--chap-secret FILE)")]
+    NoSecret,
+    /// The controller requires to open a secure channel by the exchange.
+    #[error(
+        "the target requires secure channel concatenation, which is not supported; let it require \
+         TLS with a configured key or DH-HMAC-CHAP instead"
+    )]
+    SecureChannel,
+    /// The exchange failed.
+    #[error("DH-HMAC-CHAP failed: {0}")]
+    Failed(Failure),
+    /// The controller requires the exchange and refused a command of it.
+    #[error("DH-HMAC-CHAP failed: {command} refused: {status}; see the target's log")]
+    Refused {
+        /// Name of the command.
+        command: &'static str,
+        /// Its status.
+        status: Status,
+    },
+    /// The host requires the exchange, and the controller refused a command of it.
+    #[error(
+        "the target did not prove itself by DH-HMAC-CHAP: {command} refused: {status}; configure its \
+         secrets there, or omit --chap-controller-secret"
+    )]
+    Unproven {
+        /// Name of the command.
+        command: &'static str,
+        /// Its status.
+        status: Status,
+    },
+    /// The host could not compute its response.
+    #[error("DH-HMAC-CHAP failed: the host could not compute its response: {0}")]
+    Busy(io::ErrorKind),
 }
 
 fn describe_io(kind: io::ErrorKind) -> &'static str {

@@ -33,7 +33,7 @@ pub use client::{
 pub use controller::{Controller, ControllerState};
 pub use discovery::referrals::{Discovery, FailedReferral, discover};
 pub use errno::block_errno;
-pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
+pub use error::{AuthenticationError, ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;
 pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
@@ -42,6 +42,7 @@ pub use reactor::{IoSlice, PollPolicy, SocketOptions};
 pub use recovery::fences::ControllerName;
 pub use recovery::machine::ChannelState;
 pub use secure::TlsKey;
+pub use secure::chap::Secret as ChapSecret;
 pub use switch::knobs::{KnobValue, Preset};
 pub use switch::{Class, Knobs, Path, PathRules, PathSpec, PerClass};
 pub use switchboard::{Switchboard, SwitchboardOptions, SwitchedNamespace};

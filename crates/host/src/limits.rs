@@ -132,5 +132,16 @@ pub(crate) const ADMIN_BUFFERS: BufferClass = BufferClass {
     count: 4,
 };
 
+/// AL of Authentication Receive: room for every message.
+pub(crate) const AUTHENTICATION_BYTES: u32 = 4096;
+
+/// Memory for one message of authentication.
+pub(crate) const AUTHENTICATION_BUFFER: BufferClass = BufferClass {
+    bytes: AUTHENTICATION_BYTES as usize,
+    count: 1,
+};
+
+const _: () = assert!(secure::chap::MESSAGE_BYTES_MAX <= AUTHENTICATION_BUFFER.bytes);
+
 /// The longest command time-out: one year, so that deadlines do not overflow.
 pub const COMMAND_TIMEOUT_MAX: Nanos = Nanos::from_secs(365 * 24 * 60 * 60);

@@ -7,6 +7,7 @@ use base::{Nanos, Time};
 use reactor::SocketOptions;
 use reactor::tls::{Client, Side};
 use secure::TlsKey;
+use secure::chap::Secret;
 use secure::psk::offers;
 use std::net::SocketAddr;
 use switch::Knobs;
@@ -132,6 +133,11 @@ pub struct ConnectOptions {
     pub socket: SocketOptions,
     /// TLS keys of this host, tried in this order; none: connections without TLS.
     pub tls_keys: Vec<TlsKey>,
+    /// Secret that proves the host by DH-HMAC-CHAP to controllers that require it.
+    pub chap_secret: Option<Secret>,
+    /// Secret by which the controller must prove itself; needs
+    /// [`chap_secret`](Self::chap_secret).
+    pub chap_controller_secret: Option<Secret>,
     /// Seed of the jitter of reconnect delays. [`Host::connect_with`](crate::Host::connect_with)
     /// adds the number of the connect.
     pub seed: u64,
@@ -190,20 +196,27 @@ impl ConnectOptions {
             replay: ReplayPolicy::WhenSafe,
             socket: SocketOptions::default(),
             tls_keys: Vec::new(),
+            chap_secret: None,
+            chap_controller_secret: None,
             seed,
             knobs: Knobs::default(),
         }
     }
 
-    /// Derives what all connections to the subsystem share from the TLS keys.
-    pub(crate) fn derive_tls(&mut self) {
+    /// Derives what all connections to the subsystem share from the TLS keys, and starts the threads
+    /// that connections with keys need. A core's thread may be pinned, and a thread that it starts
+    /// would share its core.
+    pub(crate) fn prepare_keys(&mut self) {
         let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.as_str());
         let offers = self.tls_keys.iter().map(|key| offers(key, host, subsystem));
         self.socket.tls = Client::new(offers.flatten().collect()).map(Side::Client);
         if self.socket.tls.is_some() {
-            // From this thread, because a core's thread may be pinned, and the new one would share
-            // its core. An error ends the first handshake.
+            // An error ends the first handshake.
             let _ = reactor::tls::prepare();
+        }
+        if self.chap_secret.is_some() {
+            // An error ends the first authentication.
+            let _ = reactor::chap::prepare();
         }
     }
 
@@ -238,6 +251,11 @@ impl ConnectOptions {
                 self.depth,
                 QUEUE_DEPTH_MAX - 1
             ));
+        }
+        if self.chap_controller_secret.is_some() && self.chap_secret.is_none() {
+            let text =
+                "a controller secret needs a secret of this host: give --chap-secret as well";
+            return fail(text.to_owned());
         }
         if self.keep_alive > Nanos::ZERO && self.keep_alive < Nanos::from_millis(100) {
             return fail(format!(

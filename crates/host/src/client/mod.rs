@@ -33,16 +33,17 @@ use block::DeviceError;
 use reactor::uring::UringDriver;
 use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions, start_core};
 use secure::TlsKey;
+use secure::chap::Secret as ChapSecret;
 use service::{ClientMessage, ClientService};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::{Knobs, PathSpec};
-use transport::key_file;
+use transport::key_file::{self, KeyFileError};
 use wire::nvme::Nqn;
 use wire::tcp::limits::IO_PORT;
 
@@ -54,6 +55,8 @@ pub struct HostBuilder {
     poll: PollPolicy,
     path: Option<PathSpec>,
     tls_key_file: Option<PathBuf>,
+    chap_secret_file: Option<PathBuf>,
+    chap_controller_secret_file: Option<PathBuf>,
     template: ConnectOptions,
 }
 
@@ -191,6 +194,37 @@ impl HostBuilder {
         self
     }
 
+    /// Secret that proves this host by DH-HMAC-CHAP to controllers that require it.
+    #[must_use]
+    pub fn chap_secret(mut self, secret: ChapSecret) -> Self {
+        self.template.chap_secret = Some(secret);
+        self
+    }
+
+    /// Secret by which controllers must prove themselves; needs
+    /// [`chap_secret`](Self::chap_secret).
+    #[must_use]
+    pub fn chap_controller_secret(mut self, secret: ChapSecret) -> Self {
+        self.template.chap_controller_secret = Some(secret);
+        self
+    }
+
+    /// File with the [secret](Self::chap_secret) of this host in its first line, which
+    /// [`build`](Self::build) reads.
+    #[must_use]
+    pub fn chap_secret_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.chap_secret_file = Some(path.into());
+        self
+    }
+
+    /// File with the [secret](Self::chap_controller_secret) of controllers in its first line, which
+    /// [`build`](Self::build) reads.
+    #[must_use]
+    pub fn chap_controller_secret_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.chap_controller_secret_file = Some(path.into());
+        self
+    }
+
     /// Switch parameters of the host.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
@@ -211,8 +245,13 @@ impl HostBuilder {
         let mut template = self.template;
         template.host = identity;
         if let Some(path) = &self.tls_key_file {
-            let keys = key_file::tls_keys(path);
-            template.tls_keys = keys.map_err(|error| HostError::Option(error.to_string()))?;
+            template.tls_keys = key_file::tls_keys(path).map_err(unusable_keys)?;
+        }
+        if let Some(path) = &self.chap_secret_file {
+            template.chap_secret = Some(first_secret(path)?);
+        }
+        if let Some(path) = &self.chap_controller_secret_file {
+            template.chap_controller_secret = Some(first_secret(path)?);
         }
         template.check()?;
         let path = self.path.map(PathSpec::for_awaited).transpose();
@@ -231,6 +270,16 @@ impl HostBuilder {
             inner: Arc::new(inner),
         })
     }
+}
+
+fn unusable_keys(error: KeyFileError) -> HostError {
+    HostError::Option(error.to_string())
+}
+
+/// Reads the secret that a host uses: the first of the file.
+fn first_secret(path: &Path) -> Result<ChapSecret, HostError> {
+    let secrets = key_file::chap_secrets(path).map_err(unusable_keys)?;
+    Ok(secrets.into_iter().next().expect("a file has a secret"))
 }
 
 #[derive(Debug)]
@@ -344,6 +393,8 @@ impl Host {
             poll: PollPolicy::Auto,
             path: None,
             tls_key_file: None,
+            chap_secret_file: None,
+            chap_controller_secret_file: None,
             template,
         }
     }

@@ -8,7 +8,7 @@ use base::units::Lba;
 use block::{BlockError, Operation};
 use reactor::IoSlice;
 use std::num::NonZeroU16;
-use wire::nvme::Command;
+use wire::nvme::{Command, FabricsType};
 
 /// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,10 +242,17 @@ impl Exchange {
     }
 
     /// Returns true if its success requires that all its data was moved. Deallocate is only a hint,
-    /// so a controller need not read its range.
+    /// so a controller need not read its range. A received message of authentication may be shorter
+    /// than its memory.
     pub(crate) fn needs_data(&self) -> bool {
-        let request = self.request();
-        request.is_none_or(|request| request.operation != Operation::Deallocate)
+        match &self.work {
+            Work::Block(request) => request.operation != Operation::Deallocate,
+            Work::Extents(_) => true,
+            Work::Admin(command) => {
+                !command.is_fabrics()
+                    || command.fabrics_type() != FabricsType::AUTHENTICATION_RECEIVE
+            }
+        }
     }
 
     /// Returns the bytes of data, without the table of a command over extents.

@@ -148,7 +148,7 @@ impl Controller {
     /// Begins an association with these options. Give the result to [`Self::new`].
     #[must_use]
     pub fn associate(mut options: ConnectOptions) -> Arc<Association> {
-        options.derive_tls();
+        options.prepare_keys();
         Association::new(options)
     }
 
@@ -535,7 +535,10 @@ impl Controller {
         self.fences.leave(cx.now);
         let lost_for = cx.now.since(self.lost_at.unwrap_or(cx.now));
         let error = self.association.last_error();
-        let refused = error.is_some_and(|error| error.is_permanent());
+        let refused = error.as_ref().is_some_and(ConnectionError::is_permanent);
+        if let Some(ConnectionError::Authentication { .. }) = error {
+            self.backoff.skip();
+        }
         let has_further = self.association.has_further_address();
         let hopeless = match self.association.phase() {
             Phase::Gone => true,

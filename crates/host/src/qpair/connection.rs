@@ -9,6 +9,7 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. Receiving every payload into place would cost one system call per payload.
 
+use super::authentication::{Authentication, Chap};
 use super::outgoing::Outgoing;
 use crate::command::exchange::{Direction, Exchange};
 use crate::command::table::CommandTable;
@@ -23,6 +24,7 @@ use reactor::{
 };
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{CaravanLimits, Class};
 use transport::Receiver;
@@ -53,9 +55,10 @@ const OPEN: u8 = 0;
 const RECEIVE: u8 = 1;
 const SEND: u8 = 2;
 const CLOSE: u8 = 3;
+pub(super) const COMPUTE: u8 = 4;
 
-/// Tag of the Connect command in the table.
-const JOIN_TAG: u64 = u64::MAX;
+/// Tag in the table of Connect and of the commands that authenticate.
+pub(super) const JOIN_TAG: u64 = u64::MAX;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -64,10 +67,12 @@ pub(crate) struct Qpair {
     op_namespace: OpNamespace,
     index: u32,
     /// Number of times that the connection was opened; part of the operation keys.
-    generation: u8,
+    pub(super) generation: u8,
     state: StateMachine<ConnectionState, { ConnectionState::COUNT }>,
     socket: Option<SocketId>,
     join: Option<Join>,
+    pub(super) queue_id: u16,
+    pub(super) authentication: Option<Box<Authentication>>,
     pub(crate) cntlid: u16,
     pub(super) max_h2c_data: u32,
     pub(super) in_capsule_bytes: u32,
@@ -105,6 +110,8 @@ impl Qpair {
             state: StateMachine::new(ConnectionState::Closed),
             socket: None,
             join: None,
+            queue_id: 0,
+            authentication: None,
             cntlid: 0,
             max_h2c_data: 0,
             in_capsule_bytes: 0,
@@ -153,7 +160,7 @@ impl Qpair {
         &mut self.table
     }
 
-    fn key(&self, kind: u8) -> OpKey {
+    pub(super) fn key(&self, kind: u8) -> OpKey {
         let slot = base::SlabKey {
             index: self.index,
             generation: self.generation,
@@ -172,6 +179,7 @@ impl Qpair {
         self.scan_at = Time::NEVER;
         self.room = self.table.depth().min(usize::from(join.sq_size));
         self.config.address = join.address;
+        self.queue_id = join.queue_id;
         self.join = Some(join);
         // The driver times the operation out.
         self.enter(ConnectionState::Connecting, Time::NEVER);
@@ -200,7 +208,7 @@ impl Qpair {
         }
     }
 
-    fn enter(&mut self, state: ConnectionState, deadline: Time) {
+    pub(super) fn enter(&mut self, state: ConnectionState, deadline: Time) {
         self.state.enter(state);
         tracing::trace!(queue = self.index, state = state.name(), "connection");
         self.step_deadline = deadline;
@@ -304,6 +312,13 @@ impl Qpair {
 
     /// Handles a completed operation of this connection.
     pub(crate) fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if let Outcome::Computed(result) = completion.outcome {
+            // A connection may end before its job.
+            if completion.key.generation == self.generation {
+                self.computed(result, cx);
+            }
+            return;
+        }
         debug_assert_eq!(completion.key.generation, self.generation);
         match completion.outcome {
             Outcome::Connected(result) => self.connected(result, cx),
@@ -311,6 +326,9 @@ impl Qpair {
             Outcome::Sent { list, result } => self.sent(list, result, cx),
             Outcome::Closed => self.closed(),
             other => debug_assert!(false, "no such operation was submitted: {other:?}"),
+        }
+        if self.state() == ConnectionState::Authenticating {
+            self.follow_authentication(cx);
         }
     }
 
@@ -442,15 +460,14 @@ impl Qpair {
             });
         }
         let response = ConnectResponse::from_dword(completion.dword0());
-        if response.authentication != 0 {
-            return Some(ConnectionError::Unusable(
-                "it requires authentication, which this host does not support",
-            ));
-        }
         self.cntlid = response.cntlid;
+        self.connected_as(response, now).err()
+    }
+
+    /// Lets commands flow.
+    pub(super) fn go_live(&mut self, now: Time) {
         self.enter(ConnectionState::Live, Time::NEVER);
         self.scan_at = now + TIMEOUT_SCAN;
-        None
     }
 
     /// Handles C2HTermReq: the controller ends the connection.
@@ -496,11 +513,12 @@ impl Qpair {
     fn closed(&mut self) {
         self.socket = None;
         self.join = None;
+        self.authentication = None;
         self.enter(ConnectionState::Closed, Time::NEVER);
         self.scan_at = Time::NEVER;
         self.tx.reset();
         self.table.lose_all();
-        // A lost Connect is reported as the connection's error. It was the only command.
+        // A lost Connect or message is reported as the connection's error. It was the only command.
         let _ = self.table.take_newest(JOIN_TAG);
     }
 
@@ -514,7 +532,7 @@ impl Qpair {
                     self.step_deadline = cx.now + self.config.step_timeout;
                 }
                 ConnectionState::Initializing => self.step_timed_out("ICReq", cx),
-                _ => self.step_timed_out("Connect", cx),
+                _ => self.step_timed_out(self.authentication_awaits(), cx),
             }
         }
         self.follow_up(cx);
@@ -584,6 +602,8 @@ fn new_framer() -> Framer {
 pub(crate) struct QpairConfig {
     pub(crate) address: SocketAddr,
     pub(crate) socket: SocketOptions,
+    /// Secrets of DH-HMAC-CHAP.
+    pub(super) chap: Option<Arc<Chap>>,
     pub(crate) header_digest: bool,
     pub(crate) data_digest: bool,
     pub(crate) sq_flow_control: bool,
@@ -597,6 +617,7 @@ impl QpairConfig {
         Self {
             address: options.address,
             socket: options.socket.clone(),
+            chap: Chap::new(options),
             header_digest: options.header_digest,
             data_digest: options.data_digest,
             sq_flow_control: options.sq_flow_control,
@@ -624,13 +645,15 @@ base::states! {
     /// ```text
     ///           open            TCP            ICResp          Connect
     ///  Closed ───────► Connecting ──► Initializing ──► Joining ──────► Live
-    ///    ▲  ▲              │               │              │              │
-    ///    │  └──────────────┤               ├──────────────┴──────────────┤
-    ///    │       refused   │ close         │ the controller breaks a rule│ close, error
-    ///    │                 ▼               ▼                             │
-    ///    └───────────── Closing ◄──── Terminating                        │
-    ///                      ▲                                             │
-    ///                      └─────────────────────────────────────────────┘
+    ///    ▲  ▲              │               │            │   │            ▲ │
+    ///    │  │              │               │            │   ▼            │ │
+    ///    │  │              │               │            │ Authenticating─┘ │
+    ///    │  └──────────────┤               ├────────────┴───┴──────────────┤
+    ///    │       refused   │ close         │ the controller breaks a rule  │ close, error
+    ///    │                 ▼               ▼                               │
+    ///    └───────────── Closing ◄──── Terminating                          │
+    ///                      ▲                                               │
+    ///                      └───────────────────────────────────────────────┘
     /// ```
     pub(crate) enum ConnectionState {
         /// There is no socket and no operation.
@@ -641,6 +664,8 @@ base::states! {
         Initializing = "initializing",
         /// Connect was sent; its completion is awaited.
         Joining = "joining",
+        /// The host and, if it has to, the controller prove their names.
+        Authenticating = "authenticating",
         /// Commands flow.
         Live = "live",
         /// The controller violated the protocol; H2CTermReq is being sent.
@@ -658,15 +683,19 @@ impl ConnectionState {
 
     fn follows(self, before: Self) -> bool {
         use ConnectionState::{
-            Closed, Closing, Connecting, Initializing, Joining, Live, Terminating,
+            Authenticating, Closed, Closing, Connecting, Initializing, Joining, Live, Terminating,
         };
         match self {
             Closed => matches!(before, Connecting | Closing),
             Connecting => before == Closed,
             Initializing => before == Connecting,
             Joining => before == Initializing,
-            Live => before == Joining,
-            Terminating => matches!(before, Initializing | Joining | Live | Terminating),
+            Authenticating => before == Joining,
+            Live => matches!(before, Joining | Authenticating),
+            Terminating => matches!(
+                before,
+                Initializing | Joining | Authenticating | Live | Terminating
+            ),
             // The close was requested during the connect; it happens once the socket is connected.
             Closing => before != Closed,
         }

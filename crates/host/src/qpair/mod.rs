@@ -1,5 +1,6 @@
 //! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
 
+mod authentication;
 mod connection;
 mod outgoing;
 mod receive;

@@ -96,7 +96,7 @@ impl Qpair {
         self.tx.send.push_payload(payload);
     }
 
-    /// Puts the command of a slot into the filling list with this small in-capsule data.
+    /// Puts the command of a slot into the filling list as it is, with this small in-capsule data.
     pub(super) fn encode_capsule_with(&mut self, index: u16, data: &[u8]) {
         let cid = self.table.cid(index);
         let slot = self.table.slot(index);
@@ -105,7 +105,7 @@ impl Qpair {
             .as_mut()
             .expect("queued commands are occupied");
         let Work::Admin(command) = &mut exchange.work else {
-            unreachable!("only Connect is sent with bytes of its own");
+            unreachable!("only a connection that is set up sends bytes of its own");
         };
         command.set_cid(cid);
         let length = u32::try_from(data.len()).expect("a few bytes");
@@ -114,7 +114,9 @@ impl Qpair {
         let room = self.tx.has_room();
         assert!(room, "a connection that is set up sends nothing else");
         self.tx.send.push_command(command, length);
-        self.tx.send.push_copied_payload(data);
+        if !data.is_empty() {
+            self.tx.send.push_copied_payload(data);
+        }
     }
 
     /// Fills the list with waiting PDUs: first the data that the controller requested, because it

@@ -30,6 +30,11 @@ impl Backoff {
         Nanos(delay / 2 + self.prng.below(delay / 2 + 1))
     }
 
+    /// Makes the next delays the longest: the reason of the failure does not pass soon.
+    pub(crate) fn skip(&mut self) {
+        self.attempt = u32::MAX;
+    }
+
     /// Resets the delay after a stable connection: the next loss starts with the shortest one.
     pub(crate) fn reset(&mut self) {
         self.attempt = 0;
@@ -52,5 +57,7 @@ mod tests {
         );
         backoff.reset();
         assert!(backoff.next() <= Nanos::from_millis(10));
+        backoff.skip();
+        assert!(backoff.next() >= Nanos::from_secs(5));
     }
 }

@@ -8,6 +8,7 @@
 mod absence;
 mod addresses;
 mod blocking;
+mod chap;
 mod direct_lane;
 mod extents;
 mod extents_alone;

@@ -10,10 +10,13 @@
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 mod admin;
+mod chap;
 mod io;
 mod mischief;
 
 use crate::{IoCommand, fields, parse_ranges};
+use secure::KeyRing;
+use secure::chap::{ControllerExchange, Failure};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -107,6 +110,12 @@ pub struct Behaviour {
     pub aborts: bool,
     /// Status with which Connect fails.
     pub refuse_connect: Option<Status>,
+    /// AUTHREQ in the response to Connect.
+    pub authentication: u16,
+    /// Keys of DH-HMAC-CHAP, whose commands are invalid without.
+    pub keys: Option<Arc<KeyRing>>,
+    /// Replaces the messages that the controller sends; an empty one is never sent.
+    pub tamper: Option<fn(Vec<u8>) -> Vec<u8>>,
     /// Status with which Connect of an I/O queue fails.
     pub refuse_io_connect: Option<Status>,
     /// `(number, status)`: Connect of I/O queues above this number fails with this status, even if
@@ -166,6 +175,9 @@ impl Default for Behaviour {
             hold: 0,
             aborts: false,
             refuse_connect: None,
+            authentication: 0,
+            keys: None,
+            tamper: None,
             refuse_io_connect: None,
             queues_refused: None,
             queues_in_use: Vec::new(),
@@ -196,6 +208,10 @@ pub struct Seen {
     /// The last forged header.
     pub forged: Mutex<Vec<u8>>,
     pub connections: AtomicUsize,
+    /// Queues that authenticated.
+    pub authenticated: AtomicUsize,
+    /// Failures of authentication.
+    pub failures: Mutex<Vec<Failure>>,
     pub associations: AtomicUsize,
     /// Number of successful Connects of I/O queues.
     pub live_queues: AtomicUsize,
@@ -437,6 +453,8 @@ struct Connection {
     behaviour: Behaviour,
     format: PduFormat,
     queue_id: u16,
+    chap: Option<ControllerExchange>,
+    is_authenticated: bool,
     sent: usize,
     writing: Vec<Writing>,
     /// Header and payload of the PDU that is being received.
@@ -460,6 +478,8 @@ impl Connection {
             behaviour,
             format: PduFormat::PLAIN,
             queue_id: 0,
+            chap: None,
+            is_authenticated: false,
             sent: 0,
             writing: Vec::new(),
             arriving: None,
@@ -623,6 +643,10 @@ impl Connection {
     }
 
     fn command(&mut self, command: &Command, data: &[u8]) -> Step {
+        if self.lacks_authentication(command) {
+            let status = Status::AUTHENTICATION_REQUIRED.with_dnr();
+            return self.complete(command.cid(), status, 0);
+        }
         if command.is_fabrics() {
             return self.fabrics(command, data);
         }
@@ -658,9 +682,8 @@ impl Connection {
                 }
                 self.done(cid)
             }
-            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
-                self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0)
-            }
+            FabricsCommand::AuthenticationSend(_) => self.message_sent(cid, data),
+            FabricsCommand::AuthenticationReceive(receive) => self.message_due(cid, receive),
             FabricsCommand::Disconnect(_) => self.done(cid),
         }
     }
@@ -703,8 +726,9 @@ impl Connection {
                     .unwrap()
                     .cntlid
             },
-            authentication: 0,
+            authentication: self.behaviour.authentication,
         };
+        self.begin_chap(data);
         self.complete(cid, Status::SUCCESS, u64::from(response.to_dword()))
     }
 
