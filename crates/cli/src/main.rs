@@ -59,6 +59,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         },
         Command::Config(args) => cmd::config::run(&args, output),
         Command::Device(args) => cmd::encrypted::run(&args, output),
+        Command::Key(args) => cmd::key::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),

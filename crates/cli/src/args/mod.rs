@@ -8,6 +8,7 @@ mod config;
 mod device;
 mod encrypted;
 mod host;
+mod key;
 mod man;
 #[cfg(test)]
 mod reference;
@@ -27,6 +28,7 @@ pub use cli::knobs::{Poll, SwitchArgs};
 pub use config::{ConfigArgs, ConfigCommand};
 pub use encrypted::{DeviceArgs, DeviceCommand};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
+pub use key::{ChapKeyCommand, KeyArgs, KeyCommand, NewKeyFile, TlsKeyCommand};
 pub use man::ManArgs;
 pub use serve::ServeArgs;
 pub use switch::{SwitchCommand, SwitchCommandArgs};
@@ -75,6 +77,7 @@ pub enum Command {
     Calibrate(CalibrateDeviceArgs),
     Config(ConfigArgs),
     Device(DeviceArgs),
+    Key(KeyArgs),
     Switch(SwitchCommandArgs),
     Tenant(TenantArgs),
     Top(TopArgs),
@@ -92,6 +95,8 @@ fn for_target(arg: Arg, local: &'static [&'static str]) -> Arg {
         "host_nqn",
         "digests",
         "tls_key",
+        "chap_secret",
+        "chap_controller_secret",
     ];
     match flags.contains(&arg.get_id().as_str()) {
         true => arg.conflicts_with_all(local),

@@ -9,6 +9,7 @@ pub mod config;
 pub mod discover;
 pub mod encrypted;
 pub mod identify;
+pub mod key;
 pub mod man;
 pub mod read;
 pub mod serve;

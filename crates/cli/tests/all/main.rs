@@ -19,6 +19,7 @@ mod hang;
 mod host_keys;
 mod https;
 mod identify;
+mod key;
 mod knob_at;
 mod limits;
 mod man;
