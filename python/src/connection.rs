@@ -24,7 +24,7 @@ pub(crate) struct Target {
 #[pyfunction]
 #[pyo3(signature = (address, nqn, *, host_nqn=None, request_class=None, header_digest=false,
     data_digest=false, connect_timeout=None, command_timeout=None, loss_timeout=None, path=None,
-    tls_key_file=None))]
+    tls_key_file=None, chap_secret_file=None, chap_controller_secret_file=None))]
 pub(crate) fn connect(
     py: Python<'_>,
     address: &str,
@@ -38,6 +38,8 @@ pub(crate) fn connect(
     #[pyo3(from_py_with = time)] loss_timeout: Option<Duration>,
     path: Option<&str>,
     tls_key_file: Option<PathBuf>,
+    chap_secret_file: Option<PathBuf>,
+    chap_controller_secret_file: Option<PathBuf>,
 ) -> PyResult<Target> {
     let class = class(request_class)?.unwrap_or(Class::DEFAULT);
     let mut builder = Host::builder().digests(header_digest, data_digest);
@@ -59,6 +61,12 @@ pub(crate) fn connect(
     }
     if let Some(file) = tls_key_file {
         builder = builder.tls_key_file(file);
+    }
+    if let Some(file) = chap_secret_file {
+        builder = builder.chap_secret_file(file);
+    }
+    if let Some(file) = chap_controller_secret_file {
+        builder = builder.chap_controller_secret_file(file);
     }
     let connect = || builder.build()?.connect(address, nqn);
     let subsystem = py.detach(connect).map_err(host_error)?;

@@ -27,6 +27,8 @@ struct engine_options {
     char *nqn;
     char *host_nqn;
     char *tls_key_file;
+    char *chap_secret_file;
+    char *chap_controller_secret_file;
     unsigned int nsid;
     unsigned int request_class;
     unsigned int gather;
@@ -72,6 +74,22 @@ static struct fio_option engine_options[] = {
         .help = "File with TLS keys of this host; without it, no TLS",
         .type = FIO_OPT_STR_STORE,
         OFFSET(tls_key_file),
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_chap_secret",
+        .lname = "DH-HMAC-CHAP secret",
+        .help = "File with the DH-HMAC-CHAP secret of this host",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(chap_secret_file),
+        ENGINE_OPTION,
+    },
+    {
+        .name = "sw_chap_controller_secret",
+        .lname = "DH-HMAC-CHAP controller secret",
+        .help = "File with the secret by which the target must prove itself",
+        .type = FIO_OPT_STR_STORE,
+        OFFSET(chap_controller_secret_file),
         ENGINE_OPTION,
     },
     {
@@ -201,6 +219,8 @@ static int open_disk(struct thread_data *td, sw_target **target, sw_namespace **
         .host_nqn = given->host_nqn,
         .request_class = given->request_class,
         .tls_key_file = given->tls_key_file,
+        .chap_secret_file = given->chap_secret_file,
+        .chap_controller_secret_file = given->chap_controller_secret_file,
     };
     int result = sw_connect(given->target, given->nqn, &options, target);
     if (result < 0)

@@ -165,6 +165,15 @@ typedef struct sw_options {
    * File with TLS keys of this host, of mode 0600: connections use TLS 1.3. NULL: without TLS.
    */
   const char *tls_key_file;
+  /**
+   * File with the secret of this host for DH-HMAC-CHAP, of mode 0600. NULL: no secret.
+   */
+  const char *chap_secret_file;
+  /**
+   * File with the secret by which targets must prove themselves, of mode 0600; needs
+   * chap_secret_file. NULL: they need not.
+   */
+  const char *chap_controller_secret_file;
 } sw_options;
 
 /**

@@ -58,12 +58,17 @@ pub struct Options {
     pub path: *const c_char,
     /// File with TLS keys of this host, of mode 0600: connections use TLS 1.3. NULL: without TLS.
     pub tls_key_file: *const c_char,
+    /// File with the secret of this host for DH-HMAC-CHAP, of mode 0600. NULL: no secret.
+    pub chap_secret_file: *const c_char,
+    /// File with the secret by which targets must prove themselves, of mode 0600; needs
+    /// chap_secret_file. NULL: they need not.
+    pub chap_controller_secret_file: *const c_char,
 }
 
-// SAFETY: a `usize`, three pointers and six 32-bit numbers leave no gap.
+// SAFETY: a `usize`, five pointers and six 32-bit numbers leave no gap.
 unsafe impl Versioned for Options {}
 
-const _: () = assert!(size_of::<Options>() == 56, "the layout is part of the ABI");
+const _: () = assert!(size_of::<Options>() == 72, "the layout is part of the ABI");
 
 /// Threads and connections that queues of a process share. Opaque.
 #[derive(Debug)]

@@ -95,6 +95,20 @@ unsafe fn connect(address: &str, nqn: &str, options: &Options) -> Result<Connect
         let path = unsafe { memory::text(options.tls_key_file, "tls_key_file") }?;
         builder = builder.tls_key_file(path);
     }
+    if !options.chap_secret_file.is_null() {
+        // SAFETY: the header asks for a string.
+        let path = unsafe { memory::text(options.chap_secret_file, "chap_secret_file") }?;
+        builder = builder.chap_secret_file(path);
+    }
+    if !options.chap_controller_secret_file.is_null() {
+        let (path, name) = (
+            options.chap_controller_secret_file,
+            "chap_controller_secret_file",
+        );
+        // SAFETY: the header asks for a string.
+        let path = unsafe { memory::text(path, name) }?;
+        builder = builder.chap_controller_secret_file(path);
+    }
     let subsystem = builder.build()?.connect(address, nqn)?;
     Ok(Connected { subsystem, class })
 }

@@ -47,6 +47,8 @@ def connect(
     loss_timeout: float | timedelta | None = None,
     path: str | None = None,
     tls_key_file: str | PathLike[str] | None = None,
+    chap_secret_file: str | PathLike[str] | None = None,
+    chap_controller_secret_file: str | PathLike[str] | None = None,
 ) -> Target:
     """Connects to the subsystem ``nqn`` at ``address`` ("HOST:PORT").
 
@@ -54,6 +56,8 @@ def connect(
     ``None`` is the default. ``path`` is the I/O path of blocking calls, such as "sync" or
     "stm:handover_us=500"; each calling thread then has its own connection. With
     ``tls_key_file``, the connections use TLS 1.3 with a key of this file, whose mode is 0600.
+    ``chap_secret_file`` has the DH-HMAC-CHAP secret of this host, and
+    ``chap_controller_secret_file`` that by which the target must prove itself; mode 0600 as well.
     """
     return _native.connect(
         address,
@@ -67,4 +71,6 @@ def connect(
         loss_timeout=loss_timeout,
         path=path,
         tls_key_file=tls_key_file,
+        chap_secret_file=chap_secret_file,
+        chap_controller_secret_file=chap_controller_secret_file,
     )

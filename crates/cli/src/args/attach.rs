@@ -294,6 +294,11 @@ impl SourceArgs {
             ("host_nqn", self.host.host_nqn.is_some()),
             ("digests", self.host.digests),
             ("tls_key", self.host.tls_key.is_some()),
+            ("chap_secret", self.host.chap_secret.is_some()),
+            (
+                "chap_controller_secret",
+                self.host.chap_controller_secret.is_some(),
+            ),
         ] {
             if is_there {
                 let error = format!("is for a target, and cannot be used with {local}");

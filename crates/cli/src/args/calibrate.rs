@@ -113,7 +113,14 @@ pub struct CalibrateDeviceArgs {
 /// `requires` would not work: see [`for_target`](super::for_target).
 fn for_subject(arg: Arg) -> Arg {
     let others: &[&str] = match arg.get_id().as_str() {
-        "nqn" | "nsid" | "host_nqn" | "digests" | "tls_key" | "queues" => &["device", "live"],
+        "nqn"
+        | "nsid"
+        | "host_nqn"
+        | "digests"
+        | "tls_key"
+        | "chap_secret"
+        | "chap_controller_secret"
+        | "queues" => &["device", "live"],
         "block_size" => &["target", "live", "virtual_time"],
         "threads" => &["live", "virtual_time"],
         "precondition" => &["virtual_time"],

@@ -21,6 +21,13 @@ pub struct HostArgs {
     /// Connect with TLS 1.3 and the keys of this file, of mode 0600
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf> = or(None),
+    /// File of mode 0600 with this host's secret for targets that require DH-HMAC-CHAP
+    #[arg(long, value_name = "FILE")]
+    pub chap_secret: Option<PathBuf> = or(None),
+    /// File of mode 0600 with the secret by which the target must prove itself; needs
+    /// --chap-secret
+    #[arg(long, value_name = "FILE", requires = "chap_secret")]
+    pub chap_controller_secret: Option<PathBuf> = or(None),
 }
 }
 
@@ -31,17 +38,22 @@ const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 impl HostArgs {
     /// Returns a host with these options.
     pub fn builder(&self) -> HostBuilder {
-        let builder = Host::builder()
+        let mut builder = Host::builder()
             .digests(self.digests, self.digests)
             .loss_timeout(Some(LOSS_TIMEOUT));
-        let builder = match &self.tls_key {
-            Some(path) => builder.tls_key_file(path),
-            None => builder,
-        };
-        match &self.host_nqn {
-            Some(nqn) => builder.nqn(nqn.clone()),
-            None => builder,
+        if let Some(path) = &self.tls_key {
+            builder = builder.tls_key_file(path);
         }
+        if let Some(path) = &self.chap_secret {
+            builder = builder.chap_secret_file(path);
+        }
+        if let Some(path) = &self.chap_controller_secret {
+            builder = builder.chap_controller_secret_file(path);
+        }
+        if let Some(nqn) = &self.host_nqn {
+            builder = builder.nqn(nqn.clone());
+        }
+        builder
     }
 }
 
