@@ -266,7 +266,9 @@ fn connection(mode: Mode, suite: Suite) -> Connection {
     connection
         .set_receive_callback(Some(receive))
         .expect("a callback");
-    connection.set_send_callback(Some(send)).expect("a callback");
+    connection
+        .set_send_callback(Some(send))
+        .expect("a callback");
     connection
 }
 

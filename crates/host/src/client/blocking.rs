@@ -65,6 +65,23 @@ impl Subsystem {
         self.association().controller().ok_or(HostError::Closed)
     }
 
+    /// Authenticates the admin queue again by DH-HMAC-CHAP, while requests continue. I/O queues and
+    /// reconnects authenticate by themselves; there is no timer.
+    ///
+    /// # Errors
+    /// No secret, a controller that does not support it, or a failed authentication, which ends the
+    /// connection.
+    pub fn authenticate_again(&self) -> Result<(), HostError> {
+        let options = self.association().options();
+        if options.chap_secret.is_none() {
+            return Err(HostError::Option(
+                "authentication needs a secret: set chap_secret of the host".to_owned(),
+            ));
+        }
+        let limit = Duration::from(options.connect_timeout).saturating_mul(2);
+        Ok(self.association().authenticate_again(limit)?)
+    }
+
     /// The active namespaces by ID, updated after changes reported by the controller.
     #[must_use]
     pub fn namespaces(&self) -> Vec<NamespaceInfo> {

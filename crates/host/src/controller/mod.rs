@@ -6,18 +6,18 @@
 //! [`Association`]. Invariant: a new association is never announced while a connection of the old
 //! one may still carry a command.
 
+mod authentication;
 mod fencing;
 mod inquiry;
 mod setup;
+mod shut_down;
 
 use crate::association::Association;
 use crate::command::exchange::Exchange;
 use crate::command::table::{Finished, Outcome};
 use crate::error::ConnectionError;
 use crate::info::{ControllerInfo, Parameters};
-use crate::limits::{
-    ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, SHUTDOWN_TIME, STABLE_TIME, STATUS_POLL,
-};
+use crate::limits::{ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, STABLE_TIME};
 use crate::options::ConnectOptions;
 use crate::qpair::{Join, Qpair, QpairConfig, was_away};
 use crate::recovery::backoff::Backoff;
@@ -30,10 +30,8 @@ use inquiry::Inquiry;
 use reactor::{BufferPool, Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::fabrics::property::{Capabilities, Configuration};
-use wire::fabrics::{
-    ConnectData, FabricsCommand, Property, PropertyGet, PropertySet, PropertySize,
-};
+use wire::fabrics::property::Capabilities;
+use wire::fabrics::{ConnectData, FabricsCommand};
 use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion};
 
@@ -68,6 +66,9 @@ pub struct Controller {
     qpair: Qpair,
     state: StateMachine<ControllerState, { ControllerState::COUNT }>,
     setup: Setup,
+    /// The request that an authentication in progress answers, and the last that was answered.
+    authenticating: Option<u64>,
+    authenticated: u64,
     inquiry: Option<Inquiry>,
     /// Namespaces or the discovery log changed while they were being read: they are read again.
     ask_again: bool,
@@ -124,6 +125,8 @@ impl Controller {
             qpair,
             state: StateMachine::new(ControllerState::Waiting),
             setup: Setup::default(),
+            authenticating: None,
+            authenticated: 0,
             inquiry: None,
             ask_again: false,
             backoff,
@@ -214,6 +217,9 @@ impl Controller {
         let Outcome::Answered(completion) = finished.outcome else {
             return;
         };
+        if self.qpair.is_message(&finished.exchange) {
+            return self.message_answered(finished, cx);
+        }
         let data = finished.exchange.data;
         let data = data.as_ref().and_then(IoSlice::bytes).unwrap_or_default();
         let tag = finished.exchange.tag;
@@ -485,6 +491,7 @@ impl Controller {
         if self.state() == ControllerState::Live {
             self.keep_alive(cx);
             self.identify_again(cx);
+            self.authenticate_again(cx);
         }
     }
 
@@ -511,6 +518,7 @@ impl Controller {
         }
         self.lost_at.get_or_insert(cx.now);
         self.inquiry = None;
+        self.authenticating = None;
         self.identify_at = Time::NEVER;
         // The next association decides how the remaining fences end.
         self.fences.part();
@@ -636,73 +644,6 @@ impl Controller {
         if self.keep_alive_at == Time::NEVER {
             self.keep_alive_at = now;
         }
-    }
-}
-
-impl Controller {
-    /// Shuts down in order: first the channels, then the controller. `[NVMe Base 2.0 §3.6.1]`
-    fn begin_shut_down(&mut self, cx: &mut Context<'_>) {
-        match self.state() {
-            ControllerState::Closed | ControllerState::ShuttingDown | ControllerState::Draining => {
-                return;
-            }
-            ControllerState::Waiting => return self.end(),
-            ControllerState::Connecting | ControllerState::SettingUp => {
-                return self.lose(None, cx);
-            }
-            ControllerState::Live => {}
-        }
-        self.association.set_epoch(Epoch {
-            generation: self.generation,
-            phase: Phase::Gone,
-        });
-        // A controller that shuts down receives no other command.
-        self.fences.part();
-        self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
-        self.limit = cx.now + SHUTDOWN_TIME;
-        self.setup.shutdown_asked = false;
-    }
-
-    fn shutting_down(&mut self, cx: &mut Context<'_>) {
-        if self.limit <= cx.now {
-            return self.lose(None, cx);
-        }
-        let channels_open = self.association.open_connections() > 0;
-        if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
-            self.setup.shutdown_asked = true;
-            self.deadline = Time::NEVER;
-            // CSS keeps its value: only a reset may change it.
-            let command_sets = self
-                .setup
-                .capabilities
-                .map_or(0, |found| found.command_sets);
-            let normal = Configuration::enable(command_sets).with_shutdown(0b01);
-            let set = PropertySet::configure(normal);
-            self.ask_fabrics(Purpose::ShutDown, &FabricsCommand::PropertySet(set), cx);
-        } else if self.setup.shutdown_asked && self.deadline <= cx.now {
-            self.deadline = Time::NEVER;
-            self.ask_status(Purpose::ShutDown, cx);
-        }
-    }
-
-    fn ask_status(&mut self, purpose: Purpose, cx: &mut Context<'_>) {
-        let get = PropertyGet {
-            size: PropertySize::Four,
-            property: Property::CSTS,
-        };
-        self.ask_fabrics(purpose, &FabricsCommand::PropertyGet(get), cx);
-    }
-
-    fn shut_down_answered(&mut self, completion: &Completion, cx: &mut Context<'_>) {
-        if self.state() != ControllerState::ShuttingDown {
-            return;
-        }
-        let status = wire::fabrics::property::ControllerStatus(completion.dword0());
-        // The answer to Property Set has no value, so it never appears complete.
-        if !completion.status.is_success() || status.shutdown() == 0b10 {
-            return self.lose(None, cx);
-        }
-        self.deadline = cx.now + STATUS_POLL;
     }
 }
 

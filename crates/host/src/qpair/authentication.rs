@@ -100,17 +100,20 @@ impl Qpair {
         // The key of TLS proves the controller of an I/O queue as well.
         let is_proven = self.queue_id > 0 && self.config.socket.tls.is_some();
         if is_required || (chap.controller.is_some() && !is_proven) {
-            self.authenticate(&chap, is_required, now);
+            self.begin_exchange(&chap, is_required);
+            let deadline = now + self.config.step_timeout;
+            self.enter(ConnectionState::Authenticating, deadline);
         } else {
             self.go_live(now);
         }
         Ok(())
     }
 
-    fn authenticate(&mut self, chap: &Chap, is_required: bool, now: Time) {
+    fn begin_exchange(&mut self, chap: &Chap, is_required: bool) {
         // Every queue has its own number, so no two exchanges of an association have the same
         // identifier.
-        let transaction = self.queue_id << 8 | u16::from(self.generation);
+        self.exchanges = self.exchanges.wrapping_add(1);
+        let transaction = self.queue_id << 8 | u16::from(self.exchanges);
         let (exchange, negotiate) = HostExchange::begin(
             chap.names.clone(),
             chap.secret.clone(),
@@ -124,8 +127,6 @@ impl Qpair {
             outstanding: Outstanding::Send,
             is_required,
         }));
-        let deadline = now + self.config.step_timeout;
-        self.enter(ConnectionState::Authenticating, deadline);
         self.send_message(&negotiate);
     }
 
@@ -138,7 +139,7 @@ impl Qpair {
     /// Follows the commands of the exchange.
     pub(super) fn follow_authentication(&mut self, cx: &mut Context<'_>) {
         while let Some(finished) = self.table.take_finished() {
-            let Err(error) = self.message_moved(finished, cx) else {
+            let Err(error) = self.message_answered(finished, cx) else {
                 continue;
             };
             return self.fail(error, cx);
@@ -147,7 +148,7 @@ impl Qpair {
     }
 
     /// Continues after a command of the exchange.
-    fn message_moved(
+    pub(crate) fn message_answered(
         &mut self,
         finished: Finished,
         cx: &mut Context<'_>,
@@ -202,8 +203,9 @@ impl Qpair {
             Err(error) => Err(self.not_authenticated(AuthenticationError::Busy(error.kind()))),
         };
         if let Err(error) = next {
-            self.fail(error, cx);
+            return self.fail(error, cx);
         }
+        self.pump(cx);
     }
 
     fn step(&mut self, step: HostStep, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
@@ -244,8 +246,39 @@ impl Qpair {
     }
 
     fn authenticated(&mut self, now: Time) {
+        self.end_authentication();
+        if self.state() == ConnectionState::Authenticating {
+            self.go_live(now);
+        }
+    }
+
+    /// Ends the exchange.
+    pub(crate) fn end_authentication(&mut self) {
         self.authentication = None;
-        self.go_live(now);
+        self.step_deadline = Time::NEVER;
+    }
+
+    /// Begins an exchange on a live connection. Returns false if there is no room.
+    pub(crate) fn authenticate_again(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(chap) = self.config.chap.clone() else {
+            return false;
+        };
+        if !self.has_room() || !self.tx.has_room() {
+            return false;
+        }
+        self.begin_exchange(&chap, true);
+        self.step_deadline = cx.now + self.config.step_timeout;
+        true
+    }
+
+    /// Returns true while an exchange is in progress.
+    pub(crate) fn is_authenticating(&self) -> bool {
+        self.authentication.is_some()
+    }
+
+    /// Returns true if the command carries a message.
+    pub(crate) fn is_message(&self, exchange: &Exchange) -> bool {
+        exchange.tag == JOIN_TAG
     }
 
     fn not_authenticated(&self, error: AuthenticationError) -> ConnectionError {

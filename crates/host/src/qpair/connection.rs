@@ -67,12 +67,14 @@ pub(crate) struct Qpair {
     op_namespace: OpNamespace,
     index: u32,
     /// Number of times that the connection was opened; part of the operation keys.
-    pub(super) generation: u8,
+    generation: u8,
     state: StateMachine<ConnectionState, { ConnectionState::COUNT }>,
     socket: Option<SocketId>,
     join: Option<Join>,
     pub(super) queue_id: u16,
     pub(super) authentication: Option<Box<Authentication>>,
+    /// Number of exchanges so far.
+    pub(super) exchanges: u8,
     pub(crate) cntlid: u16,
     pub(super) max_h2c_data: u32,
     pub(super) in_capsule_bytes: u32,
@@ -84,7 +86,7 @@ pub(crate) struct Qpair {
     /// The C2HData PDU whose payload is arriving.
     pub(super) arriving: Option<Arriving>,
     /// Time at which the current step of set-up or termination times out.
-    step_deadline: Time,
+    pub(super) step_deadline: Time,
     /// Time at which the table is checked for time-outs.
     scan_at: Time,
     /// Data was received since the last such check.
@@ -112,6 +114,7 @@ impl Qpair {
             join: None,
             queue_id: 0,
             authentication: None,
+            exchanges: 0,
             cntlid: 0,
             max_h2c_data: 0,
             in_capsule_bytes: 0,

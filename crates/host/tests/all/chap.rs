@@ -109,6 +109,28 @@ fn a_lost_host_authenticates_anew() {
 }
 
 #[test]
+fn a_live_host_authenticates_again_on_request() {
+    let peer = Peer::start(1 << 20, required());
+    let subsystem = connect(&peer, own()).unwrap();
+    let namespace = subsystem.namespace(1).unwrap();
+    for count in [3, 4] {
+        subsystem.authenticate_again().unwrap();
+        assert_eq!(peer.seen.authenticated.load(Ordering::SeqCst), count);
+        namespace.write(0, &[1; 512]).unwrap();
+    }
+    // A refusal leaves the connection as it is.
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let subsystem = connect(&peer, own()).unwrap();
+    let error = subsystem.authenticate_again().unwrap_err().to_string();
+    assert!(error.contains("Authentication Send refused"), "{error}");
+    subsystem.namespace(1).unwrap().write(0, &[1; 512]).unwrap();
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+    let without = connect(&peer, builder()).unwrap();
+    let error = without.authenticate_again().unwrap_err().to_string();
+    assert!(error.contains("needs a secret"), "{error}");
+}
+
+#[test]
 fn without_a_requirement_only_a_controller_secret_makes_the_host_authenticate() {
     let free = Behaviour {
         authentication: 0,
