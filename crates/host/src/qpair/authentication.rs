@@ -52,6 +52,8 @@ pub(super) struct Authentication {
     outstanding: Outstanding,
     /// The controller requires the exchange; otherwise only the host does.
     is_required: bool,
+    /// The connection was live before, and has other commands.
+    is_again: bool,
 }
 
 /// The unfinished step of an exchange.
@@ -126,6 +128,7 @@ impl Qpair {
             buffers: buffers.expect("address space for a page"),
             outstanding: Outstanding::Send,
             is_required,
+            is_again: self.is_live(),
         }));
         self.send_message(&negotiate);
     }
@@ -136,7 +139,13 @@ impl Qpair {
         authentication.map_or("Connect", |it| it.outstanding.name())
     }
 
-    /// Follows the commands of the exchange.
+    /// Returns true if an exchange before the connection was live has the only commands.
+    pub(super) fn is_set_up_by_messages(&self) -> bool {
+        let authentication = self.authentication.as_ref();
+        authentication.is_some_and(|it| !it.is_again)
+    }
+
+    /// Follows the commands of that exchange.
     pub(super) fn follow_authentication(&mut self, cx: &mut Context<'_>) {
         while let Some(finished) = self.table.take_finished() {
             let Err(error) = self.message_answered(finished, cx) else {
@@ -153,11 +162,15 @@ impl Qpair {
         finished: Finished,
         cx: &mut Context<'_>,
     ) -> Result<(), ConnectionError> {
+        let is_ending = self.is_ending();
         let (Some(authentication), Outcome::Answered(completion)) =
             (&mut self.authentication, finished.outcome)
         else {
             return Ok(());
         };
+        if is_ending {
+            return Ok(());
+        }
         let outstanding = authentication.outstanding;
         let status = completion.status;
         match outstanding {
@@ -189,12 +202,12 @@ impl Qpair {
 
     /// Continues with the result of the driver.
     pub(super) fn computed(&mut self, result: io::Result<JobResult>, cx: &mut Context<'_>) {
+        if self.is_ending() {
+            return;
+        }
         let Some(authentication) = &mut self.authentication else {
             return;
         };
-        if authentication.outstanding != Outstanding::Compute {
-            return;
-        }
         let next = match result {
             Ok(result) => {
                 let step = authentication.exchange.computed(result);

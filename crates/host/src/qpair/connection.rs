@@ -330,7 +330,7 @@ impl Qpair {
             Outcome::Closed => self.closed(),
             other => debug_assert!(false, "no such operation was submitted: {other:?}"),
         }
-        if self.state() == ConnectionState::Authenticating {
+        if self.is_set_up_by_messages() {
             self.follow_authentication(cx);
         }
     }
