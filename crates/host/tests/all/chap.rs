@@ -1,6 +1,6 @@
 //! DH-HMAC-CHAP of the host, with a scripted controller.
 
-use crate::peer::{Behaviour, NQN, Peer, builder};
+use crate::peer::{Behaviour, Forge, NQN, Peer, builder};
 use host::{AuthenticationError, ChapSecret, ConnectionError, HostBuilder, HostError, Subsystem};
 use secure::chap::{Explanation, Failure, Group};
 use secure::{ChapPolicy, Hash, HostKeys, KeyRing};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use testing::eventually;
 use wire::fabrics::ConnectResponse;
 use wire::nvme::Status;
+use wire::tcp::PduType;
 
 const HOST: &str = "nqn.2026-11.io.example:host";
 
@@ -241,6 +242,27 @@ fn no_answer_but_the_proof_makes_a_mutual_connection_live() {
     };
     let error = refused(behaviour, own().chap_controller_secret(secret(2)));
     assert_eq!(error, AuthenticationError::Failed(Failure::WrongController));
+}
+
+#[test]
+fn a_violation_during_the_exchange_is_named() {
+    let offset_of_data = 12;
+    let forge = Forge {
+        connection: 0,
+        pdu: PduType::C2hData.code(),
+        edits: vec![(offset_of_data, vec![8])],
+        reseal: false,
+        before: Vec::new(),
+    };
+    let behaviour = Behaviour {
+        forge: Some(forge),
+        ..required()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let error = connect(&peer, own()).unwrap_err().to_string();
+    assert!(error.contains("protocol error"), "{error}");
+    connect(&peer, own()).unwrap();
+    assert_eq!(peer.seen.terminations.lock().unwrap().len(), 1);
 }
 
 #[test]
