@@ -43,6 +43,15 @@ pub enum TlsError {
         /// The identity, without the digest of version 1.
         offered: String,
     },
+    /// On a target: the host's proof that it has the key is of another hash function than the key.
+    #[error(
+        "the host's binder for identity {offered} has another hash function than its key: use a \
+         key for SHA-256, the only one that tlshd with older GnuTLS supports"
+    )]
+    OtherBinder {
+        /// The identity, without the digest of version 1.
+        offered: String,
+    },
     /// On a target: the host does not offer the cipher suite of its key.
     #[error("the host does not offer the cipher suite of its key for identity {offered}")]
     NoSuite {
@@ -74,6 +83,12 @@ pub enum TlsError {
         /// The peer's alert.
         alert: Alert,
     },
+    /// On a host: the peer chose a certificate.
+    #[error(
+        "the peer uses a certificate instead of the pre-shared key: it is no NVMe/TCP target, or has \
+         no key for this host"
+    )]
+    Certificate,
     /// The peer refused the handshake for another reason.
     #[error("the peer refused the TLS handshake with the alert {0}")]
     Alert(Alert),
@@ -103,7 +118,7 @@ impl TlsError {
         match self {
             Self::OtherKey { .. } => 3,
             Self::UnknownIdentity { .. } => 2,
-            Self::Alert(_) => 1,
+            Self::Alert(_) | Self::Certificate => 1,
             _ => 0,
         }
     }
@@ -112,7 +127,11 @@ impl TlsError {
     pub(crate) const fn is_about_keys(&self) -> bool {
         matches!(
             self,
-            Self::UnknownIdentity { .. } | Self::OtherKey { .. } | Self::Alert(_) | Self::Closed
+            Self::UnknownIdentity { .. }
+                | Self::OtherKey { .. }
+                | Self::Alert(_)
+                | Self::Certificate
+                | Self::Closed
         )
     }
 }

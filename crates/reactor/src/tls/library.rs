@@ -159,7 +159,11 @@ impl<'a> Fields<'a> {
 }
 
 fn library_error(error: &Error) -> TlsError {
-    TlsError::Library(error.message().to_owned())
+    match error.name() {
+        // Without a trusted authority, as here, the library says so of every certificate.
+        "S2N_ERR_CERT_UNTRUSTED" => TlsError::Certificate,
+        _ => TlsError::Library(error.message().to_owned()),
+    }
 }
 
 /// The configuration that all handshakes share.

@@ -90,6 +90,10 @@ impl Server {
                         found = Mismatch::Suite(shown(&offer.identity));
                         continue;
                     }
+                    if offer.binder.len() != identity.hash.bytes() {
+                        found = Mismatch::Binder(shown(&offer.identity));
+                        continue;
+                    }
                     let mut psks = offers(key, identity.hostnqn, identity.subnqn);
                     psks.retain(|psk| psk.identity.as_bytes() == offer.identity);
                     // Version 1 names the key; then the library would not know another one.
@@ -118,6 +122,8 @@ enum Mismatch {
     /// Keys, but for another hash function.
     Hash(String, String),
     Suite(String),
+    /// A binder of another hash function.
+    Binder(String),
     /// Another key; true if it has the same identity.
     Key(String, bool),
 }
@@ -129,7 +135,8 @@ impl Mismatch {
             Self::Host(_) => 1,
             Self::Hash(..) => 2,
             Self::Suite(_) => 3,
-            Self::Key(..) => 4,
+            Self::Binder(_) => 4,
+            Self::Key(..) => 5,
         }
     }
 
@@ -158,6 +165,7 @@ impl Mismatch {
                 (error, Alert::UNKNOWN_PSK_IDENTITY)
             }
             Self::Suite(offered) => (TlsError::NoSuite { offered }, Alert::HANDSHAKE_FAILURE),
+            Self::Binder(offered) => (TlsError::OtherBinder { offered }, Alert::DECRYPT_ERROR),
             Self::Key(offered, is_known) => {
                 let alert = if is_known {
                     Alert::DECRYPT_ERROR
