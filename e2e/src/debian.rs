@@ -134,10 +134,9 @@ fn numbers_in(name: &str) -> Vec<u64> {
 }
 
 fn obtain_package(cache: &Path, package: &str) -> Result<Kernel> {
-    let root = cache.join(package);
-    if !root.is_dir() {
-        download(cache, package, &root)?;
-    }
+    let root = unpacked(cache, package, |work| {
+        output_of(&mut download(&[package], work)).map(drop)
+    })?;
     let image = only_entry(&root.join("boot"), "vmlinuz-")?;
     let version = only_entry(&root.join("lib/modules"), "")?;
     let mut modules = BTreeMap::new();
@@ -149,44 +148,58 @@ fn obtain_package(cache: &Path, package: &str) -> Result<Kernel> {
     })
 }
 
-/// Downloads and unpacks next to the final location, and moves the folder there last: a folder with
-/// the package's name is always complete, even after an interrupted run.
-fn download(cache: &Path, package: &str, root: &Path) -> Result<()> {
-    let work = cache.join(format!("{package}.{}", std::process::id()));
+/// Returns the command that downloads packages to a folder.
+pub(crate) fn download(packages: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new("apt-get");
+    command.arg("download").args(packages).current_dir(folder);
+    command
+}
+
+/// Returns the folder `name` of the cache with unpacked packages. If it is missing, `fetch`
+/// downloads them to the folder it is given; the unpacked files are moved last, so that the folder
+/// is complete even after an interrupted run.
+pub(crate) fn unpacked(
+    cache: &Path,
+    name: &str,
+    fetch: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let root = cache.join(name);
+    if root.is_dir() {
+        return Ok(root);
+    }
+    let work = cache.join(format!("{name}.{}", std::process::id()));
     std::fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
-    let unpacked = work.join("root");
-    output_of(
-        Command::new("apt-get")
-            .args(["download", package])
-            .current_dir(&work),
-    )
-    .with_context(|| format!("download {package}"))?;
-    let archive = only_entry(&work, "linux-image-")?;
-    output_of(
-        Command::new("dpkg-deb")
-            .arg("-x")
-            .arg(&archive)
-            .arg(&unpacked),
-    )?;
-    if let Err(error) = std::fs::rename(&unpacked, root)
+    fetch(&work).with_context(|| format!("download {name}"))?;
+    let new = work.join("root");
+    for archive in entries(&work)? {
+        if archive.extension().is_some_and(|end| end == "deb") {
+            output_of(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&new))?;
+        }
+    }
+    if let Err(error) = std::fs::rename(&new, &root)
         && !root.is_dir()
     {
-        return Err(error).with_context(|| format!("move the package to {}", root.display()));
+        return Err(error).with_context(|| format!("move the packages to {}", root.display()));
     }
-    std::fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
+    std::fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
+    Ok(root)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = || format!("list {}", folder.display());
+    std::fs::read_dir(folder)
+        .with_context(list)?
+        .map(|entry| Ok(entry.with_context(list)?.path()))
+        .collect()
 }
 
 /// Returns the only entry of a folder with a name that starts with `prefix`.
 fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
-    let mut matching = Vec::new();
-    for entry in entries {
-        let entry = entry.with_context(|| format!("list {}", folder.display()))?;
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
-            matching.push(entry.path());
-        }
-    }
+    let is_named = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+    };
+    let mut matching: Vec<PathBuf> = entries(folder)?.into_iter().filter(is_named).collect();
     let count = matching.len();
     match matching.pop() {
         Some(path) if count == 1 => Ok(path),
@@ -198,12 +211,7 @@ fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
 }
 
 fn collect_modules(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<()> {
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
-    for entry in entries {
-        let path = entry
-            .with_context(|| format!("list {}", folder.display()))?
-            .path();
+    for path in entries(folder)? {
         if path.is_dir() {
             collect_modules(&path, modules)?;
         } else if let Some(name) = path.file_name().and_then(|name| name.to_str())

@@ -11,8 +11,10 @@
 //! ```
 
 mod log;
+mod secure;
 
 use crate::debian::{self, Kernel};
+use crate::debian13;
 use crate::image::Image;
 use crate::limits::{fsx_operations, kills, stop_time};
 use crate::process::{DEFAULT_NQN, switchyard_binary};
@@ -26,6 +28,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 pub use log::GuestLog;
+pub use secure::{Key, Proof, run_secure_initiator, run_secure_target};
 
 /// Size of the namespace under test, in MiB.
 pub const DEVICE_MIB: u64 = 256;
@@ -41,6 +44,9 @@ const AREAS: u64 = 4;
 const PATTERN_BYTES: usize = 4 << 20;
 /// Bytes of pattern around a zeroed or deallocated range.
 const SURROUND_BYTES: usize = 256 << 10;
+
+/// Name of the guest as a host.
+pub const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10";
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -357,6 +363,8 @@ struct Scenario<'a> {
     more_programs: &'a [&'a str],
     /// Names and paths of programs built on this machine, stripped of debug information.
     built_programs: Vec<(&'a str, PathBuf)>,
+    /// Keys, for guests with the programs of Debian 13.
+    keys: &'a [Key],
     script: String,
 }
 
@@ -371,6 +379,7 @@ impl<'a> Scenario<'a> {
             modules: INITIATOR_MODULES.to_vec(),
             more_programs: &[],
             built_programs: Vec::new(),
+            keys: &[],
             script: scripts.join("\n"),
         }
     }
@@ -413,6 +422,12 @@ impl<'a> Scenario<'a> {
         for (name, path) in &self.built_programs {
             image.stripped_program(name, path)?;
         }
+        if !self.keys.is_empty() {
+            image.foreign_programs(debian13::FOLDER, &debian13::obtain()?, &debian13::PROGRAMS)?;
+        }
+        for key in self.keys {
+            image.data(&format!("keys/{}", key.name), key.text.as_bytes())?;
+        }
         image.data("fsx.toml", include_bytes!("../guest/fsx.toml"))?;
         image.modules(&kernel.modules(&self.modules)?)?;
         image.script("init", include_str!("../guest/init.sh"))?;
@@ -426,7 +441,7 @@ impl<'a> Scenario<'a> {
         let (address, model) = (self.address, self.model);
         let parameters = format!(
             "TRADDR={address}\nNQN={DEFAULT_NQN}\nMODEL='{model}'\nCOMMAND_SETS={command_sets}\n\
-             HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\n\
+             HOSTNQN={HOST_NQN}\n\
              HOSTID=6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\nREFUSED_PORT={}\n\
              DEVICE_MIB={DEVICE_MIB}\nFILE_SYSTEM_MIB={FILE_SYSTEM_MIB}\nAREAS_MIB={AREAS_MIB}\n\
              KILLS={}\nSTOP_SECONDS={}\nFSX_OPERATIONS={}\n",

@@ -88,6 +88,41 @@ impl Image {
         Ok(())
     }
 
+    /// Adds programs of unpacked packages, with their shared libraries and loader, below a folder
+    /// that is complete for `chroot`. Programs are paths below `root`.
+    ///
+    /// # Errors
+    /// If the packages lack a program or a library.
+    pub fn foreign_programs(&mut self, folder: &str, root: &Path, programs: &[&str]) -> Result<()> {
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        let loader = libraries.join("ld-linux-x86-64.so.2");
+        for path in ["", "/dev", "/proc", "/sys", "/run", "/tmp"] {
+            self.folder(&format!("{folder}{path}"))?;
+        }
+        self.file(
+            &format!("{folder}/lib64/ld-linux-x86-64.so.2"),
+            PROGRAM,
+            &read(&loader)?,
+        )?;
+        for program in programs {
+            let path = root.join(program);
+            let mut list = Command::new(&loader);
+            list.arg("--library-path").arg(&libraries);
+            let text = output_of(list.arg("--list").arg(&path))?;
+            let needed = parse_libraries(&String::from_utf8_lossy(&text))?;
+            for file in needed.iter().chain([&path]) {
+                let inside = file
+                    .strip_prefix(root)
+                    .with_context(|| format!("{} is not of the packages", file.display()))?;
+                let inside = format!("{folder}/{}", inside.display());
+                if !self.paths.contains(&inside) {
+                    self.file(&inside, PROGRAM, &read(file)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the statically linked `busybox` as `bin/busybox`.
     ///
     /// # Errors

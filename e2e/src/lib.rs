@@ -1,13 +1,14 @@
 //! Tests against real kernels in guests and against independent tools.
 //!
-//! Shared parts of these tests: the [`process`] under test, the [`debian`] kernel of guests, the
-//! [`image`] and the [`vm`] that they boot, their [`guest`] scripts, packet [`capture`], and the C
-//! [`library`]. The tests define the scenarios. No other crate of the workspace depends on this
-//! one. No test is skipped silently: see [`require_programs`].
+//! Shared parts of these tests: the [`process`] under test, the [`debian`] kernel of guests, their
+//! programs of [`debian13`], the [`image`] and the [`vm`] that they boot, their [`guest`] scripts,
+//! packet [`capture`], and the C [`library`]. The tests define the scenarios. No other crate of the
+//! workspace depends on this one. No test is skipped silently: see [`require_programs`].
 
 pub mod attach;
 pub mod capture;
 pub mod debian;
+pub mod debian13;
 pub mod guest;
 pub mod image;
 pub mod library;

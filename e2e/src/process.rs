@@ -431,6 +431,15 @@ pub fn start_foreign_host(target: SocketAddr, options: &[&str]) -> Result<Proces
     Process::start(host.arg(DEFAULT_NQN).args(options))
 }
 
+/// Runs the program under test, and returns its standard output.
+///
+/// # Errors
+/// If the command fails or does not end.
+pub fn switchyard(arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(switchyard_binary()?);
+    Process::start(command.args(arguments))?.succeed(COMMAND_DEADLINE)
+}
+
 /// One namespace of a target, for the host commands of `switchyard`.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote {

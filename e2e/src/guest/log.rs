@@ -67,7 +67,7 @@ impl GuestLog {
         Ok(())
     }
 
-    /// Like [`check`](Self::check) for a target that is down at times: the kernel must have
+    /// Like [`check`](Self::check) for connections that fail or are refused: the kernel must have
     /// reported no error to a program.
     ///
     /// # Errors

@@ -11,5 +11,6 @@ mod front_ends;
 mod kernel_initiator;
 mod page;
 mod programs;
+mod secure;
 mod stopped;
 mod ublk_suite;

@@ -1,0 +1,176 @@
+//! TLS and DH-HMAC-CHAP with the Linux kernel, in a guest, as initiator of our target and as target
+//! of our host. `tlshd` makes the kernel's handshakes, and `nvme-cli` inserts its keys.
+
+use anyhow::{Context as _, Result, ensure};
+use std::fs::{OpenOptions, Permissions};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+use switchyard_e2e::cache_directory;
+use switchyard_e2e::guest::{
+    Data, FINISHED, FINISHED_AT, HOST_NQN, Key, Proof, programs, run_secure_initiator,
+    run_secure_target, unused_port,
+};
+use switchyard_e2e::process::{DEFAULT_NQN, Serve, switchyard};
+use switchyard_e2e::vm::past_emulation_faults;
+
+/// A folder with private files of keys.
+struct Keys {
+    folder: PathBuf,
+}
+
+impl Keys {
+    fn new(name: &str) -> Result<Self> {
+        let folder = cache_directory(name)?;
+        Ok(Self { folder })
+    }
+
+    /// Writes a file of keys, which only its owner may read, and returns its path.
+    fn file(&self, name: &str, keys: &[&Key]) -> Result<String> {
+        let path = self.path(name)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        for key in keys {
+            writeln!(file, "{}", key.text.trim())?;
+        }
+        Ok(path)
+    }
+
+    fn path(&self, name: &str) -> Result<String> {
+        let path = self.folder.join(name).into_os_string().into_string();
+        path.ok().context("a path in UTF-8")
+    }
+
+    fn remove(self) -> Result<()> {
+        std::fs::remove_dir_all(&self.folder).context("remove the keys")
+    }
+}
+
+fn steps(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Stops a target, and checks that its log has these texts.
+fn stop(serve: Serve, reasons: &[&str]) -> Result<()> {
+    let log = serve.stop()?;
+    for reason in reasons {
+        ensure!(log.contains(reason), "not logged: {reason}\n{log}");
+    }
+    Ok(())
+}
+
+/// The kernel connects with both versions of the identity, and uses the namespace. With a wrong key,
+/// with a key that its `tlshd` cannot prove, and in clear text it is refused, with the reason in our
+/// log.
+#[test]
+fn linux_tls_initiator() -> Result<()> {
+    past_emulation_faults(&programs(), serve_tls)
+}
+
+fn serve_tls() -> Result<()> {
+    let folder = Keys::new("tls-initiator")?;
+    let keys = [
+        Key::tls("sha256", 1)?,
+        Key::tls("sha384", 2)?,
+        Key::tls("wrong", 1)?,
+    ];
+    let file = folder.file("keys", &[&keys[0], &keys[1]])?;
+    let serve = Serve::start(&["--ram", "64M", "--tls", "required", "--tls-key", &file])?;
+    let data = Data::from_seed(24);
+    let report = run_secure_initiator(Proof::Tls, &data, serve.address(), &keys)?;
+    let mut expected = steps(&["tlshd"]);
+    for version in 0..2 {
+        let steps = ["connect", "use", "disconnect", "wrong"];
+        expected.extend(steps.map(|step| format!("{step}-{version}")));
+    }
+    expected.extend(steps(&["sha384", "clear-text"]));
+    report.check_survived(&expected)?;
+    let reasons = [
+        "wrong key for identity NVMe0R01",
+        "wrong key for identity NVMe1R01",
+        "has another hash function than its key",
+        "the host does not use TLS, which this address requires",
+    ];
+    stop(serve, &reasons)?;
+    folder.remove()
+}
+
+/// Our host uses the kernel's target with a key that `nvme-cli` 2.13 inserted there, which derives
+/// it in the old form.
+#[test]
+fn linux_tls_target() -> Result<()> {
+    past_emulation_faults(&programs(), use_tls_target)
+}
+
+fn use_tls_target() -> Result<()> {
+    let folder = Keys::new("tls-target")?;
+    let keys = [Key::tls("sha256", 1)?, Key::tls("wrong", 1)?];
+    let right = folder.file("right", &[&keys[0]])?;
+    let wrong = folder.file("wrong", &[&keys[1]])?;
+    let host = Host {
+        folder: &folder,
+        right: &[&["--tls-key", &right]],
+        wrong: &[
+            (&["--tls-key", &wrong], "no key for this host"),
+            (&[], "give a key"),
+        ],
+    };
+    host.use_kernel_target(Proof::Tls, &keys)?;
+    folder.remove()
+}
+
+/// Our host, and the options with which it uses a target.
+struct Host<'a> {
+    folder: &'a Keys,
+    right: &'a [&'a [&'a str]],
+    /// With the reason in our error.
+    wrong: &'a [(&'a [&'a str], &'a str)],
+}
+
+impl Host<'_> {
+    fn use_kernel_target(&self, proof: Proof, keys: &[Key]) -> Result<()> {
+        let (data, port) = (Data::from_seed(25), unused_port()?);
+        let address = ([127, 0, 0, 1], port).into();
+        let report = run_secure_target(proof, &data, port, keys, &mut |step| match step {
+            "require-proof" => self.use_it(address),
+            _ => Ok(()),
+        })?;
+        report.check_survived(&steps(&["require-proof", "finished"]))
+    }
+
+    fn use_it(&self, address: SocketAddr) -> Result<()> {
+        let address = address.to_string();
+        let place = [&*address, "--host-nqn", HOST_NQN, "--nqn", DEFAULT_NQN];
+        let run = |command: &[&str], rest: &[&str], proof: &[&str]| {
+            switchyard(&[command, &place, rest, proof].concat())
+        };
+        for (wrong, reason) in self.wrong {
+            let error = run(&["identify"], &[], wrong);
+            let error = error.err().context("connected without the right key")?;
+            ensure!(format!("{error:#}").contains(reason), "{error:#}");
+        }
+        let load = "mix:rw=randrw,bs=16k,depth=8,count=1";
+        let load = ["--app", load, "--seconds", "1", "--warmup", "0", "--verify"];
+        for right in self.right {
+            run(&["bench", "--target"], &load, right)?;
+        }
+        let right = self.right[0];
+        let (input, output) = (self.folder.path("input")?, self.folder.path("output")?);
+        let mut content = FINISHED.as_bytes().to_vec();
+        content.resize(1 << 20, b'\n');
+        std::fs::write(&input, &content)?;
+        run(&["write"], &["--input", &input], right)?;
+        run(&["read"], &["--length", "1M", "--output", &output], right)?;
+        ensure!(std::fs::read(&output)? == content);
+        // The guest ends when it finds the text here.
+        let offset = FINISHED_AT.to_string();
+        run(&["write"], &["--offset", &offset, "--input", &input], right)?;
+        Ok(())
+    }
+}
