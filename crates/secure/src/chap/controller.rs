@@ -6,7 +6,10 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::job::{Computed, Verification, Work};
-use super::{Challenge, Failure, Group, Job, JobResult, Message, Names, Negotiate, Reply};
+use super::{
+    Challenge, Explanation, Failure, Group, Job, JobResult, Message, Names, Negotiate, Reply,
+    Secret,
+};
 use crate::{Hash, KeyRing};
 
 /// Hash functions in the controller's order of preference: all cost the same.
@@ -32,6 +35,8 @@ pub struct ControllerExchange {
     names: Names,
     keys: Arc<KeyRing>,
     state: State,
+    /// The secret of the host's last correct response.
+    proof: Option<Secret>,
 }
 
 /// The state of an exchange, by the message that is due.
@@ -55,6 +60,17 @@ enum State {
     },
     /// Failure1 is due.
     Failure1 { transaction: u16, failure: Failure },
+}
+
+impl State {
+    /// Returns the name of the host's next message.
+    fn awaits(&self) -> &'static str {
+        match self {
+            Self::Reply { .. } => "Reply",
+            Self::Success1 { .. } => "Success2",
+            _ => "Negotiate",
+        }
+    }
 }
 
 impl core::fmt::Debug for State {
@@ -92,7 +108,14 @@ impl ControllerExchange {
             names,
             keys,
             state: State::Negotiate,
+            proof: None,
         }
+    }
+
+    /// Returns the names that the exchanges are bound to.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Replaces the keys; an exchange in progress is verified with these.
@@ -107,6 +130,18 @@ impl ControllerExchange {
             self.state,
             State::Reply { .. } | State::Success1 { .. } | State::Failure1 { .. }
         )
+    }
+
+    /// Returns the number of bytes of the response that is due.
+    #[must_use]
+    pub fn response_bytes(&self) -> Option<usize> {
+        Some(self.message()?.encode().len())
+    }
+
+    /// Returns the secret that an authenticated host has used.
+    #[must_use]
+    pub fn proof(&self) -> Option<&Secret> {
+        self.proof.as_ref()
     }
 
     /// Returns the failure that the next response reports.
@@ -131,7 +166,11 @@ impl ControllerExchange {
                     .get(4..6)
                     .map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
                 let failure = match error.explanation {
-                    super::Explanation::ProtocolNotUsable => Failure::Protocol,
+                    Explanation::ProtocolNotUsable => Failure::Protocol,
+                    Explanation::IncorrectMessage => Failure::Sequence {
+                        got: "an unexpected message",
+                        expected: self.state.awaits(),
+                    },
                     _ => Failure::Payload(error.part),
                 };
                 return self.fail(transaction, failure);
@@ -163,11 +202,7 @@ impl ControllerExchange {
                 Progress::Failed(Failure::Refused { step, explanation })
             }
             (state, message) => {
-                let expected = match state {
-                    State::Reply { .. } => "Reply",
-                    State::Success1 { .. } => "Success2",
-                    _ => "Negotiate",
-                };
+                let expected = state.awaits();
                 let transaction = message.transaction();
                 self.fail(transaction, Failure::Sequence { got, expected })
             }
@@ -243,7 +278,8 @@ impl ControllerExchange {
             }
             (State::Verifying { hash, transaction }, Computed::Verified(verified)) => {
                 match verified {
-                    Ok(response) => {
+                    Ok((proof, response)) => {
+                        self.proof = Some(proof);
                         self.state = State::Success1 {
                             transaction,
                             hash,
@@ -265,45 +301,41 @@ impl ControllerExchange {
     /// Returns the data for an Authentication Receive command, and the progress that it brings;
     /// nothing if none is due.
     pub fn response(&mut self) -> Option<(Vec<u8>, Progress)> {
-        match &self.state {
-            State::Reply { challenge, .. } => {
-                let message = Message::Challenge(challenge.clone());
-                Some((message.encode(), Progress::Continue))
-            }
+        let message = self.message()?;
+        let progress = match &self.state {
+            State::Success1 { response: None, .. } => Progress::Authenticated,
+            State::Failure1 { failure, .. } => Progress::Failed(*failure),
+            // The host replies, or first accepts or refuses the controller.
+            _ => Progress::Continue,
+        };
+        if !matches!(progress, Progress::Continue) {
+            self.state = State::Negotiate;
+        }
+        Some((message.encode(), progress))
+    }
+
+    /// Returns the message that is due.
+    fn message(&self) -> Option<Message> {
+        Some(match &self.state {
+            State::Reply { challenge, .. } => Message::Challenge(challenge.clone()),
             State::Success1 {
                 transaction,
                 hash,
                 response,
-            } => {
-                let message = Message::Success1 {
-                    transaction: *transaction,
-                    hash_bytes: hash.bytes(),
-                    response: response.as_ref().map(|response| response.to_vec()),
-                };
-                let progress = match response {
-                    // The host accepts or refuses the controller first.
-                    Some(_) => Progress::Continue,
-                    None => {
-                        self.state = State::Negotiate;
-                        Progress::Authenticated
-                    }
-                };
-                Some((message.encode(), progress))
-            }
+            } => Message::Success1 {
+                transaction: *transaction,
+                hash_bytes: hash.bytes(),
+                response: response.as_ref().map(|response| response.to_vec()),
+            },
             State::Failure1 {
                 transaction,
                 failure,
-            } => {
-                let failure = *failure;
-                let message = Message::Failure1 {
-                    transaction: *transaction,
-                    explanation: failure.explanation()?,
-                };
-                self.state = State::Negotiate;
-                Some((message.encode(), Progress::Failed(failure)))
-            }
-            _ => None,
-        }
+            } => Message::Failure1 {
+                transaction: *transaction,
+                explanation: failure.explanation()?,
+            },
+            _ => return None,
+        })
     }
 
     fn fail(&mut self, transaction: u16, failure: Failure) -> Progress {

@@ -59,14 +59,16 @@ pub(super) enum Computed {
         challenge: Challenge,
         exponent: Zeroizing<Vec<u8>>,
     },
-    /// The controller's response, if it was challenged.
-    Verified(Result<Option<Zeroizing<Vec<u8>>>, Failure>),
+    Verified(Result<Verified, Failure>),
     /// The reply, and the response expected of the controller.
     Reply {
         hash: Hash,
         reply: Result<Replied, Failure>,
     },
 }
+
+/// The host's secret, and the controller's response if it was challenged.
+pub(super) type Verified = (Secret, Option<Zeroizing<Vec<u8>>>);
 
 /// The host's reply, and the response expected of the controller.
 pub(super) type Replied = (Reply, Option<Zeroizing<Vec<u8>>>);
@@ -150,7 +152,7 @@ impl Job {
     }
 }
 
-fn verify(work: &Verification) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
+fn verify(work: &Verification) -> Result<Verified, Failure> {
     let (challenge, reply) = (&work.challenge, &work.reply);
     let (hash, group) = (challenge.hash, challenge.group);
     let shared = group.shared(&work.exponent, &reply.public);
@@ -166,14 +168,14 @@ fn verify(work: &Verification) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
         let expected = host_response(terms, secret, &augmented_challenge, &work.names);
         equal(&expected, &reply.response)
     });
-    if fitting.count() == 0 {
+    let Some(proof) = fitting.fold(None, |_, secret| Some(secret)) else {
         return Err(match work.secrets.is_empty() {
             true => Failure::NoSecret,
             false => Failure::WrongSecret,
         });
-    }
+    };
     let Some(of_host) = &reply.challenge else {
-        return Ok(None);
+        return Ok((proof.clone(), None));
     };
     let secret = work.controller.as_ref();
     let secret = secret.ok_or(Failure::NoControllerSecret)?;
@@ -183,7 +185,7 @@ fn verify(work: &Verification) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
     };
     let of_host = augmented(hash, &shared, of_host);
     let response = controller_response(terms, secret, &of_host, &work.names);
-    Ok(Some(response))
+    Ok((proof.clone(), Some(response)))
 }
 
 fn reply(work: &Response, random: Random<'_>) -> Result<Replied, Failure> {
