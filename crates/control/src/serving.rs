@@ -95,10 +95,7 @@ impl Serving {
         let store = options.state_path.as_deref().map(StateFile::open);
         let store = store.transpose()?;
         let target = Target::new(limits(configuration), cores.len())?;
-        let mut any = options.keys;
-        if let Some(path) = &configuration.tls_key {
-            any.tls.extend(key_file::tls_keys(path)?);
-        }
+        let any = keys_of_any(configuration, options.keys)?;
         let folder = host_keys::folder(configuration, options.config_path.as_deref());
         let plane = Plane::with_keys(Arc::clone(&target), numbers(&cores), folder, any);
         let plane = Arc::new(plane);
@@ -214,6 +211,23 @@ const OTHER_FILES: u64 = 128;
 
 /// Descriptors of each core: its ring, and its event counter.
 const CORE_FILES: u64 = 2;
+
+/// Adds the keys of the files that the configuration names for every host.
+fn keys_of_any(
+    configuration: &Configuration,
+    mut keys: HostKeys,
+) -> Result<HostKeys, KeyFileError> {
+    if let Some(path) = &configuration.tls_key {
+        keys.tls.extend(key_file::tls_keys(path)?);
+    }
+    if let Some(path) = &configuration.chap_secret {
+        keys.chap.extend(key_file::chap_secrets(path)?);
+    }
+    if let Some(path) = &configuration.chap_controller_secret {
+        keys.controller = key_file::chap_secrets(path)?.into_iter().next();
+    }
+    Ok(keys)
+}
 
 /// Returns the number of descriptors that everything in the configuration takes at once. A file is
 /// open once for itself, and once more on each core for each namespace over it.

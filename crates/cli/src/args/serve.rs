@@ -34,7 +34,7 @@ could not be written back; 2 error")]
 pub struct ServeArgs {
     /// Configuration file (TOML); required to listen on other addresses than loopback
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "listen", "tls", "tls_key", "devices", "block_size", "cores", "poll", "baseline",
+        "listen", "tls", "tls_key", "chap_secret", "chap_controller_secret", "devices", "block_size", "cores", "poll", "baseline",
         "knobs", "api", "api_certificate", "api_key", "api_tokens", "api_socket_mode",
         "api_socket_group",
     ])]
@@ -48,6 +48,13 @@ pub struct ServeArgs {
     /// File with TLS keys of the hosts, of mode 0600; `switchyard key tls new` makes a key
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
+    /// Require DH-HMAC-CHAP of all hosts with the secrets of this file, of mode 0600; `switchyard key
+    /// chap new` makes a secret
+    #[arg(long, value_name = "FILE")]
+    pub chap_secret: Option<PathBuf>,
+    /// File with the secret that proves the target to hosts, of mode 0600
+    #[arg(long, value_name = "FILE", requires = "chap_secret")]
+    pub chap_controller_secret: Option<PathBuf>,
     #[command(flatten)]
     pub local: LocalDevices,
     /// Logical block size of the shared devices: 512 or 4096 [default: 512 for files, otherwise 4096]

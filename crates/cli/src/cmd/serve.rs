@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::log;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
-use config::schema::{Subsystem, Switch, TlsMode};
+use config::schema::{Authentication, Subsystem, Switch, TlsMode};
 use config::{Configuration, with_causes};
 use control::process::confine::{self, Paths};
 use control::socket_access::SocketAccess;
@@ -111,6 +111,14 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     if args.tls_key.is_some() {
         configuration.tls = args.tls.unwrap_or(TlsMode::Required);
         configuration.tls_key.clone_from(&args.tls_key);
+    }
+    if args.chap_secret.is_some() {
+        configuration.chap_secret.clone_from(&args.chap_secret);
+        let controller = &args.chap_controller_secret;
+        configuration.chap_controller_secret.clone_from(controller);
+        for subsystem in &mut configuration.subsystems {
+            subsystem.authentication = Authentication::Chap;
+        }
     }
     configuration.cores = args.cores.clone().map(|cores| cores.0);
     configuration.switch = Switch(args.switch.knobs()?);

@@ -49,6 +49,12 @@ fn target(configuration: &Configuration, root: &Spot<'_>) {
         root.key("tls_key")
             .report("has no effect while tls is off", remedy);
     }
+    if configuration.chap_controller_secret.is_some() && configuration.chap_secret.is_none() {
+        root.key("chap_controller_secret").report(
+            "proves the controller to hosts that prove nothing themselves",
+            "write chap_secret too, or omit the key",
+        );
+    }
     if !matches!(configuration.api, Some(ApiAddress::Unix(_))) {
         for (key, is_there) in [
             ("api_socket_mode", configuration.api_socket_mode.is_some()),

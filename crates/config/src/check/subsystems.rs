@@ -6,8 +6,8 @@ use super::devices::block_multiple;
 use crate::limits;
 use crate::problem::Place;
 use crate::schema::{
-    Authentication, Configuration, DISCOVERY_NQN, Device, NQN_EXPECTED, Namespace, Referral,
-    Schema as _, Subsystem, check_nqn,
+    Configuration, DISCOVERY_NQN, Device, NQN_EXPECTED, Namespace, Referral, Schema as _,
+    Subsystem, check_nqn,
 };
 use crate::spot::Spot;
 use crate::suggest::nearest;
@@ -26,18 +26,7 @@ pub(super) fn check(configuration: &Configuration, place: &Spot<'_>) {
             );
         }
         identity(subsystem, &place);
-        proof(subsystem.authentication, &place.key("authentication"));
         namespaces(subsystem, configuration, &place, &mut across);
-    }
-}
-
-/// Refuses proofs that the target cannot verify: it would refuse every host.
-pub(super) fn proof(required: Authentication, place: &Spot<'_>) {
-    if matches!(required, Authentication::Chap | Authentication::ChapAndTls) {
-        place.report(
-            "requires DH-HMAC-CHAP, which this version does not support",
-            "write \"tls\" or \"none\"",
-        );
     }
 }
 

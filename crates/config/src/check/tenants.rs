@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::subsystems::{name, proof};
+use super::subsystems::name;
 use crate::limits;
 use crate::schema::{Configuration, DEFAULT_TENANT, Permission, Schema as _, Tenant};
 use crate::spot::Spot;
@@ -26,7 +26,6 @@ pub(super) fn check(configuration: &Configuration, root: &Spot<'_>) {
             );
         }
         identity(tenant, configuration, &place);
-        proof(tenant.authentication, &place.key("authentication"));
         tenant.check_ranges(&place);
         if let Some(slo) = &tenant.latency_critical {
             slo.check_ranges(&place.key("latency_critical"));

@@ -99,6 +99,11 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
         ("listen", old.listen != new.listen),
         ("tls", old.tls != new.tls),
         ("tls_key", old.tls_key != new.tls_key),
+        ("chap_secret", old.chap_secret != new.chap_secret),
+        (
+            "chap_controller_secret",
+            old.chap_controller_secret != new.chap_controller_secret,
+        ),
         ("api", old.api != new.api),
         (
             "api_socket_mode",

@@ -79,10 +79,12 @@ const LEAVES: [&str; 6] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 15] = [
+const FIXED: [&str; 17] = [
     "listen",
     "tls",
     "tls_key",
+    "chap_secret",
+    "chap_controller_secret",
     "api",
     "api_certificate",
     "api_key",

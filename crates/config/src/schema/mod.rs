@@ -79,6 +79,12 @@ crate::schema! {
         /// File with TLS keys, one in each line, for every host that may connect. Its mode is 0600.
         /// Fixed while running.
         pub tls_key: Option<PathBuf> = optional("none"),
+        /// File with secrets of DH-HMAC-CHAP, one in each line, for every host that may connect. Its
+        /// mode is 0600. Fixed while running.
+        pub chap_secret: Option<PathBuf> = optional("none"),
+        /// File with the secret of DH-HMAC-CHAP that proves the controller to those hosts. Its mode is
+        /// 0600. Fixed while running.
+        pub chap_controller_secret: Option<PathBuf> = optional("hosts cannot request a proof"),
         /// Address of the HTTP interface and `/metrics`: a Unix socket, a loopback port, or any port
         /// with TLS. Ports need tokens: `api_tokens`, or the variable SWITCHYARD_API_TOKEN or
         /// SWITCHYARD_API_TOKEN_FILE. Fixed while running.

@@ -737,15 +737,19 @@ fn hosts_name_files_of_the_folder_of_keys() {
         assert!(found.contains(expected), "{found}");
     }
     let subsystem = "[[subsystems]]\nnqn = \"nqn.2026-11.com.example:a\"\nallow_any_host = true\n";
-    let text = format!("{subsystem}authentication = \"tls\"");
-    let configuration = parse(&text, Format::Toml).expect("it is good");
-    let required = configuration.subsystems[0].authentication;
-    assert_eq!(required, Authentication::Tls);
-    for unsupported in ["chap", "chap+tls"] {
-        let found = error(&format!("{subsystem}authentication = \"{unsupported}\""));
-        let expected = "subsystems[0].authentication: requires DH-HMAC-CHAP";
-        assert!(found.contains(expected), "{found}");
+    for (word, expected) in [
+        ("none", Authentication::None),
+        ("tls", Authentication::Tls),
+        ("chap", Authentication::Chap),
+        ("chap+tls", Authentication::ChapAndTls),
+    ] {
+        let text = format!("{subsystem}authentication = \"{word}\"");
+        let configuration = parse(&text, Format::Toml).expect("it is good");
+        assert_eq!(configuration.subsystems[0].authentication, expected);
     }
+    let found = error(&format!("chap_controller_secret = \"a\"\n{subsystem}"));
+    let expected = "chap_controller_secret: proves the controller to hosts that prove nothing";
+    assert!(found.contains(expected), "{found}");
 }
 
 #[test]

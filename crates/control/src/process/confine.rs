@@ -90,6 +90,10 @@ impl Paths {
             paths.read.push("/dev/urandom".into());
             paths.read.extend(configuration.tls_key.clone());
         }
+        paths.read.extend(configuration.chap_secret.clone());
+        paths
+            .read
+            .extend(configuration.chap_controller_secret.clone());
         // SIGHUP reads its name again.
         paths
             .read
