@@ -6,7 +6,7 @@
 
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::host_keys::{AddedKeys, KnownKeys};
-use crate::snapshot::{Snapshot, TenantEvent};
+use crate::snapshot::{Snapshot, TargetEvent};
 use crate::state::ToZero;
 use config::ApplyError;
 use config::action::Action;
@@ -73,10 +73,10 @@ pub trait DataPlane: Send + Sync + 'static {
     /// disturb I/O.
     fn snapshot(&self) -> Snapshot;
 
-    /// Returns the tenant events after the one of this number (0 for all that are kept), oldest
+    /// Returns the events after the one of this number (0 for all that are kept), oldest
     /// first. A bounded number is kept; numbers have no gaps but for dropped events. As
     /// [`snapshot`](Self::snapshot) otherwise.
-    fn events(&self, after: u64) -> Vec<TenantEvent>;
+    fn events(&self, after: u64) -> Vec<TargetEvent>;
 
     /// Begins to calibrate a device again while it serves, and returns at once. What comes out is
     /// in force as soon as it is done. May be called by several threads at a time, as the two below.

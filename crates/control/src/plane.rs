@@ -23,7 +23,7 @@ use crate::dataplane::DataPlane;
 use crate::host_keys::{AddedKeys, KnownKeys};
 use crate::snapshot::{
     CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
-    TenantEvent,
+    TargetEvent,
 };
 use crate::state::ToZero;
 use block::{Cache, Device};
@@ -369,8 +369,8 @@ impl DataPlane for Plane {
         self.note_given_up();
     }
 
-    fn events(&self, after: u64) -> Vec<TenantEvent> {
-        self.target.tenant_events(after)
+    fn events(&self, after: u64) -> Vec<TargetEvent> {
+        self.target.events(after)
     }
 
     fn snapshot(&self) -> Snapshot {

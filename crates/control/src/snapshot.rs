@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 pub use target::{
-    ClassStats, ControllerSnapshot, CoreStats, Latency, QueueSnapshot, ScheduledDevice,
-    ServiceClass, SwitchStats, TenantEvent, TenantEventKind, TenantSnapshot, ThreadsSnapshot,
+    ClassStats, ControllerSnapshot, CoreStats, EventKind, Latency, QueueSnapshot, ScheduledDevice,
+    ServiceClass, SwitchStats, TargetEvent, TenantSnapshot, ThreadsSnapshot,
 };
 
 /// Everything that is known about a running target. Counters count from its start and never fall.

@@ -53,10 +53,31 @@ pub const RETRY_DELAY_100_MS: u16 = 1;
 /// of them fit into one send list.
 pub const EXTENTS_MAX: u16 = 64;
 
-/// Commands that a connection accepts before Connect has succeeded; hosts send only Connect. The
+/// Commands that a connection accepts before Connect, and the authentication that it requires, have
+/// succeeded; hosts send six at most. The
 /// answers to 16 commands fit into a socket's send buffer, so send lists come back at once even if
 /// the host does not read.
 pub const ATTEMPTS_MAX: u8 = 16;
+
+/// Delay of a failed authentication's answer. It slows a guesser down, and no person notices it.
+pub const AUTHENTICATION_DELAY: Nanos = Nanos::from_millis(100);
+
+/// Wrong secrets that the hosts of one address (IPv6: of one /64) may try per [`GUESS_PERIOD`]: more
+/// than a person needs, too few to guess a secret of 32 bytes.
+pub const GUESSES: usize = 10;
+
+/// The period of [`GUESSES`].
+pub const GUESS_PERIOD: Nanos = Nanos::from_secs(60);
+
+/// Addresses whose wrong secrets are counted, up to 200 bytes each; a further one replaces the address
+/// without a wrong secret for longest.
+pub const GUESSERS: usize = 1024;
+
+/// Jobs of DH-HMAC-CHAP that wait, up to 4 KiB each: in 20 s their thread runs them all.
+pub const CHAP_JOBS_MAX: usize = 4096;
+
+/// Most of these jobs of hosts at one address (IPv6: in one /64).
+pub const CHAP_JOBS_PER_NETWORK: usize = 128;
 
 /// Bytes that a host must receive in each `stall_timeout` during which data is always waiting to be
 /// sent. The default is 4 KiB/s, which even each of 16,384 hosts behind one 1 Gbit/s link achieves.
@@ -96,8 +117,8 @@ pub const TENANT_PLACES_MIN: u32 = 16;
 /// percentile, short enough for an operator.
 pub const SLO_WINDOW: Nanos = Nanos::from_secs(1);
 
-/// Tenant events that a target keeps: more than one day's events.
-pub const TENANT_EVENTS_MAX: usize = 256;
+/// Events that a target keeps: more than one day's events.
+pub const EVENTS_MAX: usize = 256;
 
 /// Lines that a core logs per second about its peers: enough to diagnose a problem, too few to fill
 /// a disk.
@@ -164,7 +185,7 @@ base::with_defaults! {
         /// each get at most three quarters. An entry takes 200 bytes after its first use.
         // 256 of each connection, or 800 MiB.
         pub all_queue_entries: usize = 4_194_304,
-        /// Connections before the end of Connect, at most half of `connections`; a further
+        /// Connections before the end of Connect and of the authentication that it requires, at most half of `connections`; a further
         /// connection closes the oldest of them. Each may hold 8 KiB for the data of Connect.
         pub fresh_connections: usize = 8192,
         /// Controllers of the whole target, at most 65,000.
@@ -203,6 +224,10 @@ base::with_defaults! {
         pub trim_interval: Nanos = Nanos::from_secs(10),
         /// Time-out from the start of a connection to the end of Connect.
         pub connect_timeout: Nanos = Nanos::from_secs(10),
+        /// Time-out from Connect to the end of the host's authentication: the default keep-alive
+        /// time-out of the specification, and longer than the jobs of all other hosts take. `[NVMe
+        /// Base 2.1 §8.3.5.2]`
+        pub authentication_timeout: Nanos = Nanos::from_secs(120),
         /// Time after which the kernel closes a connection whose peer acknowledges none of the sent
         /// data, or has no receive window for it (`TCP_USER_TIMEOUT`).
         pub tcp_user_timeout: Nanos = Nanos::from_secs(30),

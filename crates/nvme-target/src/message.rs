@@ -10,6 +10,7 @@ use crate::request::Ticket;
 use crate::session::handover::Handover;
 use base::SlabKey;
 use reactor::Stream;
+use secure::chap::JobResult;
 
 /// A message to a core, from another core or from the control plane. Only the target creates
 /// messages.
@@ -57,6 +58,11 @@ pub(crate) enum CoreMessage {
     Ended { asker: Ticket },
     /// Outcome of an Abort that was passed to another core.
     Aborted { asker: Ticket, aborted: bool },
+    /// Result of the connection's job of DH-HMAC-CHAP; `None` if too many jobs wait.
+    Computed {
+        connection: SlabKey,
+        result: Option<Box<JobResult>>,
+    },
     /// Makes the core finish its work and end.
     Shutdown,
 }

@@ -143,32 +143,75 @@ impl ConnectionPermit {
             "a connection becomes a queue once"
         );
         let mut taken = lock(&self.taken);
-        let of = |count: Option<&Count>| count.copied().unwrap_or_default();
-        let here = of(taken.by_address.get(&self.from));
-        let theirs = of(tenant.and_then(|tenant| taken.by_tenant.get(tenant)));
-        let (connections, taken_now) = (theirs.connections + 1, taken.all.connections);
-        if tenant.is_some()
-            && (connections > limits.connections_per_tenant
-                || is_reserved(limits.connections, taken_now, connections))
-        {
-            return Err(PermitRefused::Tenant);
-        }
+        let here = taken.by_address.get(&self.from).copied();
+        let theirs = taken.joined(tenant, entries, limits)?;
         let (all, after) = (limits.all_queue_entries, taken.all.entries + entries);
-        let most = here.entries.max(theirs.entries) + entries;
+        let here = here.unwrap_or_default().entries + entries;
+        let most = here.max(theirs.entries);
         if after > all || most > all - all / 4 || is_reserved(all, after, most) {
             return Err(PermitRefused::Entries);
         }
         taken.all.entries = after;
         taken.by_address.entry(self.from).or_default().entries += entries;
-        if let Some(tenant) = tenant {
-            let theirs = taken.by_tenant.entry(Arc::clone(tenant)).or_default();
-            theirs.connections += 1;
-            theirs.entries += entries;
-        }
+        taken.join(tenant, theirs);
         drop(taken);
         self.entries = entries;
         self.tenant = tenant.cloned();
         Ok(())
+    }
+
+    /// Counts a queue for the tenant of its host, which has authenticated after Connect.
+    ///
+    /// # Errors
+    /// The limit that is reached; then nothing has changed.
+    pub(crate) fn join(
+        &mut self,
+        tenant: Option<&Arc<str>>,
+        limits: &Limits,
+    ) -> Result<(), PermitRefused> {
+        assert!(self.tenant.is_none(), "a queue has one tenant");
+        let mut taken = lock(&self.taken);
+        let theirs = taken.joined(tenant, self.entries, limits)?;
+        let (all, after) = (limits.all_queue_entries, taken.all.entries);
+        if theirs.entries > all - all / 4 || is_reserved(all, after, theirs.entries) {
+            return Err(PermitRefused::Entries);
+        }
+        taken.join(tenant, theirs);
+        drop(taken);
+        self.tenant = tenant.cloned();
+        Ok(())
+    }
+}
+
+impl Taken {
+    /// Returns the count of a tenant with a further connection of `entries` entries; nothing without
+    /// a tenant.
+    fn joined(
+        &self,
+        tenant: Option<&Arc<str>>,
+        entries: usize,
+        limits: &Limits,
+    ) -> Result<Count, PermitRefused> {
+        let Some(tenant) = tenant else {
+            return Ok(Count::default());
+        };
+        let theirs = self.by_tenant.get(tenant).copied().unwrap_or_default();
+        let theirs = Count {
+            connections: theirs.connections + 1,
+            entries: theirs.entries + entries,
+        };
+        if theirs.connections > limits.connections_per_tenant
+            || is_reserved(limits.connections, self.all.connections, theirs.connections)
+        {
+            return Err(PermitRefused::Tenant);
+        }
+        Ok(theirs)
+    }
+
+    fn join(&mut self, tenant: Option<&Arc<str>>, theirs: Count) {
+        if let Some(tenant) = tenant {
+            self.by_tenant.insert(Arc::clone(tenant), theirs);
+        }
     }
 }
 

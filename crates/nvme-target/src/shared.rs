@@ -4,14 +4,16 @@
 //! sufficient.
 
 use crate::authentication::Authentication;
+use crate::authentication::attempts::Attempts;
+use crate::authentication::jobs::AuthenticationJob;
 use crate::change::ack::{Ack, AckError, Pausing};
 use crate::change::step::ChangeStep;
 use crate::controller::registry::{Controllers, SharedController};
+use crate::events::{EventKind, RefusedHost, TargetEvents};
 use crate::limits::Limits;
 use crate::message::{CoreMessage, Message};
 use crate::permit::Permits;
 use crate::qos::access::AccessRules;
-use crate::qos::events::TenantEvents;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
@@ -22,10 +24,10 @@ use reactor::priority::PriorityStatus;
 use reactor::tls::Keys;
 use secure::KeyRing;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use switch::Knobs;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,11 +63,15 @@ pub(crate) struct Shared {
     rules: Mutex<Arc<AccessRules>>,
     /// NQNs of the hosts that may connect only with TLS.
     tls_required: Mutex<Arc<BTreeSet<String>>>,
-    tenant_events: Mutex<TenantEvents>,
+    events: Mutex<TargetEvents>,
     /// Permits for the connections of all cores.
     pub(crate) permits: Permits,
-    /// Keys of hosts, which handshakes use.
+    /// Keys of hosts.
     pub(crate) keys: Arc<Keys>,
+    /// Wrong secrets of hosts.
+    pub(crate) attempts: Arc<Attempts>,
+    /// Runs the jobs of DH-HMAC-CHAP; unset: the core does, as in a simulation.
+    pub(crate) runs_jobs: OnceLock<fn(AuthenticationJob)>,
     /// Commands were abandoned at the end of the drain time.
     pub(crate) gave_up: AtomicBool,
     /// Number of changes that not every core applied in time.
@@ -89,6 +95,8 @@ impl Shared {
         Arc::new(Self {
             permits: Permits::new(limits.connections, limits.connections_per_address),
             keys: Arc::default(),
+            attempts: Arc::default(),
+            runs_jobs: OnceLock::new(),
             configuration: Mutex::default(),
             controllers: Mutex::default(),
             cores: Mutex::default(),
@@ -101,7 +109,7 @@ impl Shared {
             knobs: Mutex::default(),
             rules: Mutex::default(),
             tls_required: Mutex::default(),
-            tenant_events: Mutex::default(),
+            events: Mutex::default(),
             gave_up: AtomicBool::new(false),
             late_changes: AtomicU64::new(0),
             limits,
@@ -147,7 +155,7 @@ impl Shared {
         let subsystem = controller.subsystem.as_deref();
         subsystem.is_some_and(|subsystem| {
             let required = self.required(&controller.host_nqn, subsystem);
-            !required.without(controller.proven()).is_none()
+            !controller.standing().missing(required).is_none()
         })
     }
 
@@ -156,9 +164,14 @@ impl Shared {
         std::mem::replace(&mut lock(&self.rules), rules)
     }
 
-    /// Sets the keys of hosts. Connected hosts stay connected.
+    /// Sets the keys of hosts. Hosts that authenticated by a secret that is no longer valid have no
+    /// proof by DH-HMAC-CHAP any more.
     pub(crate) fn set_key_ring(&self, keys: KeyRing) {
         self.keys.replace(keys);
+        let keys = self.keys.current();
+        for controller in self.controllers().iter() {
+            controller.standing().check(&controller.host_nqn, &keys);
+        }
     }
 
     /// Returns the mailboxes of all cores, in order.
@@ -198,8 +211,26 @@ impl Shared {
         self.cores().iter().position(MailboxSender::is_full)
     }
 
-    pub(crate) fn tenant_events(&self) -> MutexGuard<'_, TenantEvents> {
-        lock(&self.tenant_events)
+    /// Keeps an event of this moment.
+    pub(crate) fn note(&self, event: EventKind) {
+        #[expect(clippy::disallowed_methods, reason = "the time of events, for people")]
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_millis());
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        self.events().push(now, event);
+    }
+
+    /// Keeps the event that a host did not prove its name.
+    pub(crate) fn note_refused(&self, host: Option<&str>, address: IpAddr, reason: String) {
+        self.note(EventKind::AuthenticationRefused(RefusedHost {
+            host: host.map(str::to_owned),
+            address,
+            reason,
+        }));
+    }
+
+    pub(crate) fn events(&self) -> MutexGuard<'_, TargetEvents> {
+        lock(&self.events)
     }
 
     /// Posts steps to every core; each core acknowledges all of them with one acknowledgement.

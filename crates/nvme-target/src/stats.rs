@@ -198,6 +198,10 @@ counters! {
         list_waits,
         /// Connections closed because Connect took too long.
         connect_timeouts,
+        /// Authentications by DH-HMAC-CHAP that failed.
+        authentication_failures => Counter "core_authentication_failures",
+        /// Connections closed because their host did not authenticate in time.
+        authentication_timeouts => Counter "core_authentication_timeouts",
         /// Connections closed because a PDU was not complete in time.
         pdu_timeouts,
         /// Connections closed because a requested transfer or a send made no progress in time.

@@ -9,18 +9,64 @@
 #[path = "all/common/mod.rs"]
 mod common;
 
-use common::{Bed, Client, Dialect, NQN, eventually, io, log, violate};
+use common::{Bed, Client, Dialect, HOST, NQN, eventually, io, log, violate};
+use secure::chap::{HostExchange, HostStep, Names, Secret};
+use secure::{HostKeys, KeyRing};
 use std::time::Instant;
 use switchyard_target::limits::{LOG_LINES_PER_PEER, LOG_PEER_PERIOD};
 use tracing::Level;
-use wire::fabrics::ConnectData;
-use wire::nvme::{IoOpcode, SglDescriptor};
+use wire::fabrics::{AuthenticationTransfer, ConnectData};
+use wire::nvme::{FabricsType, IoOpcode, SglDescriptor};
 use wire::tcp::framer::Role;
 use wire::tcp::limits::TERM_REQ_BYTES_MAX;
 use wire::tcp::{FatalErrorStatus, TermReq};
 
 /// Data that the peer sends.
 const DATA: &[u8] = b"a secret that is nobody's business";
+
+/// A secret of a host, another one, and parts of both that no line may have: as text, and as bytes.
+const SECRETS: [&str; 2] = [
+    "DHHC-1:00:KioqKioqKioqKioqKioqKioqKioqKioqKioqKioqKiqM5sHn:",
+    "DHHC-1:00:KysrKysrKysrKysrKysrKysrKysrKysrKysrKysrKyvtLPqc:",
+];
+const PARTS: [&str; 4] = ["Kioq", "Kysr", "42, 42", "43, 43"];
+
+/// Tries to authenticate by another secret than the target's.
+fn fail_to_authenticate(bed: &Bed) {
+    let [right, wrong] = SECRETS.map(|text| Secret::parse(text).expect("a secret"));
+    let any = HostKeys {
+        chap: vec![right],
+        ..HostKeys::default()
+    };
+    bed.handle().set_keys(KeyRing {
+        any,
+        ..KeyRing::default()
+    });
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    admin.connect_admin(NQN, 0);
+    let names = Names {
+        hostnqn: HOST.to_owned(),
+        subnqn: NQN.to_owned(),
+    };
+    let (mut host, mut message) = HostExchange::begin(names, wrong, None, 7);
+    loop {
+        let transfer = AuthenticationTransfer::message(message.len() as u32);
+        let send = transfer.encode(FabricsType::AUTHENTICATION_SEND, 0);
+        assert!(admin.execute(send, &message).status.is_success());
+        let transfer = AuthenticationTransfer::message(4096);
+        let receive = transfer.encode(FabricsType::AUTHENTICATION_RECEIVE, 0);
+        let mut step = host.receive(&admin.fetch(receive, 4096).1);
+        if let HostStep::Compute(job) = step {
+            step = host.computed(job.run(&mut reactor::fill_random));
+        }
+        match step {
+            HostStep::Send(next) => message = next,
+            HostStep::Failed(..) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    bed.handle().set_keys(KeyRing::default());
+}
 
 /// Number of violations of each kind.
 const TIMES: u64 = 700;
@@ -31,6 +77,13 @@ fn a_hostile_peer_causes_few_lines_and_none_with_its_data() {
     log::keep(Level::DEBUG);
     let began = Instant::now();
     let bed = Bed::new();
+    fail_to_authenticate(&bed);
+    let lines = log::lines().concat();
+    assert!(
+        lines.contains("authentication failed: the host has another secret"),
+        "{lines}"
+    );
+    assert!(!PARTS.iter().any(|part| lines.contains(part)), "{lines}");
     let request = TermReq {
         status: FatalErrorStatus::PDU_SEQUENCE_ERROR,
         information: 0,

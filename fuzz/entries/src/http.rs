@@ -5,7 +5,7 @@ use axum::serve::Listener;
 use config::{Action, ApplyError, ApplyErrorKind, Configuration};
 use config::{Format, parse};
 use control::calibration::{CalibrationRequest, CalibrationSnapshot};
-use control::snapshot::TenantEvent;
+use control::snapshot::TargetEvent;
 use control::{Control, DataPlane, Snapshot};
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -236,7 +236,7 @@ impl DataPlane for Plane {
         Snapshot::default()
     }
 
-    fn events(&self, _after: u64) -> Vec<TenantEvent> {
+    fn events(&self, _after: u64) -> Vec<TargetEvent> {
         Vec::new()
     }
 

@@ -59,7 +59,7 @@ pub enum TenantCommand {
         #[command(flatten)]
         change: TenantChange,
     },
-    /// List SLO events: a tenant began or ceased to exceed the rate of its SLO
+    /// List events: tenants that exceed the rate of their SLO, and hosts that could not prove their names
     Events {
         /// Wait for new events, until interrupted or the target exits
         #[arg(long)]

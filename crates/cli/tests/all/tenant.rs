@@ -125,7 +125,7 @@ fn a_tenant_that_asks_for_more_than_was_promised_is_an_event() {
     let (serving, socket) = serving(&folder);
     let output = tenant(&["events"], &socket);
     code(&output, 0);
-    assert!(stdout(&output).starts_with("no tenant has exceeded"));
+    assert!(stdout(&output).starts_with("no events"));
     let promise = ["--latency-us", "500", "--iops", "100"];
     let add = ["add", "db", "--host", HOST];
     code(&tenant(&[&add[..], &promise].concat(), &socket), 0);

@@ -1,4 +1,4 @@
-//! `/v1/events`: tenant events, also as a long poll.
+//! `/v1/events`: events of tenants and refused hosts, also as a long poll.
 //!
 //! `?after=N` omits event N and all before it; `?wait_ms=M` lets a request without a new event wait
 //! for one, for at most so long (a long poll). The target keeps a bounded number of events; a
@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::limits::{EVENTS_LOOK, EVENTS_WAIT_MS_MAX};
-use crate::snapshot::TenantEvent;
+use crate::snapshot::TargetEvent;
 
 /// Events after the one that the request named.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Events {
     /// The events, in the order of their numbers.
-    pub events: Vec<TenantEvent>,
+    pub events: Vec<TargetEvent>,
     /// The number of the last one; without events the number that was named.
     pub last: u64,
 }

@@ -4,7 +4,7 @@
 
 use crate::common::{Scratch, TOKEN, TOML, control, exchange, get, request, send, serve};
 use config::Action;
-use switchyard_control::snapshot::{TenantEvent, TenantEventKind};
+use switchyard_control::snapshot::{EventKind, TargetEvent};
 
 const A: &str = "/v1/subsystems/nqn.2026-11.com.example:a";
 
@@ -20,18 +20,19 @@ fn an_unknown_path_says_what_process_it_is() {
 
 #[test]
 fn events_are_told_by_number_and_to_those_who_wait() {
-    let event = |number| TenantEvent {
+    let event = |number| TargetEvent {
         number,
         unix_ms: 1_000,
-        kind: TenantEventKind::OverrunBegan,
-        tenant: "db".to_owned(),
-        device: "fast".to_owned(),
-        demand: target::Demand {
-            window_ms: 1_000,
-            reserved_milli: 100_000,
-            asked_milli: 250_000,
-            waiting: 9,
-        },
+        kind: EventKind::OverrunBegan(target::Overrun {
+            tenant: "db".to_owned(),
+            device: "fast".to_owned(),
+            demand: target::Demand {
+                window_ms: 1_000,
+                reserved_milli: 100_000,
+                asked_milli: 250_000,
+                waiting: 9,
+            },
+        }),
     };
     let (control, plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");

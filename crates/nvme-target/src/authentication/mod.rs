@@ -2,6 +2,11 @@
 //!
 //! A host claims its name in Connect. TLS proves it before, DH-HMAC-CHAP after.
 
+pub(crate) mod attempts;
+pub(crate) mod exchange;
+pub(crate) mod jobs;
+pub(crate) mod standing;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 

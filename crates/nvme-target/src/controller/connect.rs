@@ -1,11 +1,12 @@
 //! Connect: creates a controller, or adds an I/O queue to one. `[NVMe Base 2.0 §6.3]`
 
 use crate::authentication::Authentication;
+use crate::authentication::standing::Standing;
 use crate::controller::async_events::AsyncEvents;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
 use crate::controller::registry::{
-    ConnectionPlace, ControllerKind, ControllerLimit, QueueTerms, SharedController,
+    ConnectionPlace, ControllerKind, ControllerLimit, QueueTerms, Queues, SharedController,
 };
 use crate::controller::reply::View;
 use crate::controller::state::{Controller, Features};
@@ -14,6 +15,7 @@ use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
 use reactor::tls::Proven;
+use secure::chap::Secret;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -69,6 +71,9 @@ impl Refusal {
         },
     };
 
+    /// The secret by which the host has authenticated was removed at this moment.
+    pub(crate) const REMOVED: Self = Self::of(Status::AUTHENTICATION_REQUIRED);
+
     /// The queue exists already. `[NVMe Base 2.1 §3.3.2.3]` Without DNR, because its connection may
     /// have been closed without the target having noticed yet.
     const QUEUE_IN_USE: Self = Self {
@@ -96,6 +101,14 @@ impl Refusal {
         Self {
             missing,
             ..Self::of(Status::CONNECT_INVALID_HOST)
+        }
+    }
+
+    /// Returns why a host could not prove its name.
+    pub(crate) const fn why_unproven(&self) -> &'static str {
+        match self.missing.tls {
+            true => "the host has not proved its name",
+            false => "there is no secret for this host; add one to its chap_secrets",
         }
     }
 
@@ -130,6 +143,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) local: Option<SocketAddr>,
     /// What TLS proved about the host.
     pub(crate) proven: Option<&'a Proven>,
+    /// The host has authenticated this I/O queue.
+    pub(crate) authenticated: bool,
     pub(crate) place: ConnectionPlace,
     /// The format of the connection's PDUs.
     pub(crate) format: PduFormat,
@@ -179,8 +194,8 @@ fn check_proven(data: &ConnectData, proven: Option<&Proven>) -> Result<(), Refus
     Ok(())
 }
 
-/// Handles Connect of an admin queue: creates a controller. Also returns the index of its
-/// subsystem.
+/// Handles Connect of an admin queue: creates a controller, which is pending if its host has to
+/// authenticate. Also returns the index of its subsystem.
 pub(crate) fn admin(
     connect: &Connect,
     data: &ConnectData,
@@ -203,12 +218,17 @@ pub(crate) fn admin(
         return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
     }
     let subsystem = wanted_subsystem(data, &host, origin, view)?;
+    let is_pending = match &subsystem {
+        Some(subsystem) => check_proofs(&host, subsystem, origin, view)?,
+        None => false,
+    };
     let (kind, patience) = match subsystem {
         Some(_) => (ControllerKind::Io, limits.controller_idle_timeout),
         None => (ControllerKind::Discovery, limits.discovery_idle_timeout),
     };
     let index = subsystem_index(subsystem.as_ref(), origin)?;
-    let shared = register(connect, kind, subsystem, (host, data.host_id), origin, view)?;
+    let host = (host, data.host_id, is_pending);
+    let shared = register(connect, kind, subsystem, host, origin, view)?;
     let keep_alive = KeepAlive::new(keep_alive_ms(connect, view), view.now);
     let controller = Controller {
         rights: shared.decide(&view.shared.rules()).rights(),
@@ -225,35 +245,68 @@ pub(crate) fn admin(
     Ok((controller, index))
 }
 
-/// Assigns an identifier to a new controller, within the limits, and attaches the admin queue.
+/// Assigns an identifier to a new controller, within the limits, and attaches the admin queue. A
+/// pending one counts for its address only.
 fn register(
     connect: &Connect,
     kind: ControllerKind,
     subsystem: Option<Arc<Subsystem>>,
-    host: (String, [u8; 16]),
+    (name, id, is_pending): (String, [u8; 16], bool),
     origin: &mut Origin<'_>,
     view: &View<'_>,
 ) -> Result<Arc<SharedController>, Refusal> {
     let limits = view.limits;
     let (peer, proven) = (origin.peer, origin.given());
-    let tenant = tenant_of(&host.0, subsystem.as_deref(), view);
+    let mut tenant = tenant_of(&name, subsystem.as_deref(), view);
     let mut controllers = view.shared.controllers();
-    let full = controllers.full(limits, kind, (&host.0, proven), peer.ip(), tenant.as_ref());
+    let full = if is_pending {
+        tenant = None;
+        controllers.full_by_address(limits, kind, peer.ip(), true)
+    } else {
+        controllers.full(limits, kind, (&name, proven), peer.ip(), tenant.as_ref())
+    };
     if let Some(limit) = full {
         return Err(Refusal::full(Reached::Controllers(limit)));
     }
     enter(connect, tenant.as_ref(), origin, view)?;
     let (admin, granted) = (origin.place, limits.io_queues);
-    let make = |id| {
-        SharedController::new(id, kind, subsystem, host, peer, admin, granted)
-            .of_tenant(tenant)
-            .proven_by(proven)
+    let standing = Standing::connected(proven, tenant, is_pending);
+    let make = |cntlid| {
+        SharedController::new(cntlid, kind, subsystem, (name, id), peer, admin, granted)
+            .with(standing)
     };
     let shared = controllers.insert(limits.controllers, make);
     drop(controllers);
     let shared = shared.ok_or(Refusal::full(Reached::Controllers(ControllerLimit::All)))?;
     shared.attach();
     Ok(shared)
+}
+
+/// Counts a pending controller for its host and its tenant, after the host has authenticated by a
+/// secret.
+pub(crate) fn authenticated(
+    controller: &SharedController,
+    secret: Option<Secret>,
+    permit: &mut ConnectionPermit,
+    view: &View<'_>,
+) -> Result<(), Refusal> {
+    let host = &*controller.host_nqn;
+    let tenant = tenant_of(host, controller.subsystem.as_deref(), view);
+    let by_chap = Authentication {
+        tls: false,
+        chap: true,
+    };
+    let proven = controller.proven().and(by_chap);
+    let controllers = view.shared.controllers();
+    let full = controllers.full_by_name(view.limits, (host, proven), tenant.as_ref(), 0);
+    if let Some(limit) = full {
+        return Err(Refusal::full(Reached::Controllers(limit)));
+    }
+    let joined = permit.join(tenant.as_ref(), view.limits);
+    joined.map_err(|limit| Refusal::full(Reached::Connections(limit)))?;
+    controller.standing().tenant = tenant;
+    controller.authenticate(secret, &view.shared.keys);
+    Ok(())
 }
 
 /// Counts the entries of the queue, and the connection for its tenant; this is the last step,
@@ -292,23 +345,29 @@ fn wanted_subsystem(
     if !found.allows(host) || !rules.admit(host, from, name.as_str()) {
         return Err(Refusal::not_allowed(&rules, host, from));
     }
-    check_proofs(host, &found, origin, view)?;
     Ok(Some(found))
 }
 
-/// Refuses a host that has not proved its name as the subsystem, its tenant or its keys require.
+/// Returns true if a host has to authenticate an admin queue: its subsystem or its tenant requires
+/// it, or it has a secret and does not use TLS.
+///
+/// # Errors
+/// The refusal of a host that cannot give a proof that its subsystem, its tenant or its keys require.
 fn check_proofs(
     host: &str,
     subsystem: &Subsystem,
     origin: &Origin<'_>,
     view: &View<'_>,
-) -> Result<(), Refusal> {
-    let missing = view
+) -> Result<bool, Refusal> {
+    let mut missing = view
         .shared
         .required(host, subsystem)
         .without(origin.given());
+    let has_secret = !view.shared.keys.current().chap(host).is_empty();
+    let authenticates = missing.chap || has_secret && origin.proven.is_none();
+    missing.chap &= !has_secret;
     if missing.is_none() {
-        return Ok(());
+        return Ok(authenticates);
     }
     Err(Refusal::unproven(missing))
 }
@@ -345,20 +404,61 @@ pub(crate) struct Joined {
 }
 
 /// Handles Connect of an I/O queue: adds it to a controller, which may live on another core. The
-/// class named by the host is used only if `classes` is true.
+/// class named by the host is used only if `classes` is true. Returns `None` if the host has to
+/// authenticate the queue first, and nothing has changed.
 pub(crate) fn io(
     connect: &Connect,
     data: &ConnectData,
     classes: bool,
     origin: &mut Origin<'_>,
     view: &View<'_>,
-) -> Result<Joined, Refusal> {
+) -> Result<Option<Joined>, Refusal> {
     if connect.record_format != 0 {
         return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
     }
     if connect.sq_size == 0 || connect.sq_size >= view.limits.queue_entries {
         return Err(Refusal::in_command(Connect::SQSIZE_OFFSET));
     }
+    let (controller, subsystem, rights) = named_controller(data, origin, view)?;
+    let index = subsystem_index(Some(&subsystem), origin)?;
+    if controller.is_superseded() {
+        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    }
+    // [NVMe-TCP 1.1 §3.6.1]: TLS already proves that the queue belongs to the host.
+    let authenticates = controller.standing().queues_authenticate && origin.proven.is_none();
+    let mut queues = controller.queues();
+    check_queue(&queues, connect)?;
+    if authenticates && !origin.authenticated {
+        return Ok(None);
+    }
+    let tenant = controller.standing().tenant.clone();
+    enter(connect, tenant.as_ref(), origin, view)?;
+    queues.created = true;
+    queues.places.insert(connect.queue_id, origin.place);
+    let terms = QueueTerms::of(connect, origin.format);
+    queues.terms.insert(connect.queue_id, terms);
+    // While the queues are locked: a controller that is ending in the meantime then waits for this
+    // queue, too.
+    controller.attach();
+    let named = queues.classes && classes;
+    drop(queues);
+    let class = named.then(|| Class::from_connect_attributes(connect.attributes.0));
+    Ok(Some(Joined {
+        controller,
+        subsystem: index,
+        rights,
+        class,
+    }))
+}
+
+/// Returns the controller that the host names for an I/O queue, its subsystem, and the rights of the
+/// host.
+#[expect(clippy::type_complexity, reason = "the caller takes it apart")]
+fn named_controller(
+    data: &ConnectData,
+    origin: &Origin<'_>,
+    view: &View<'_>,
+) -> Result<(Arc<SharedController>, Arc<Subsystem>, Option<Arc<Rights>>), Refusal> {
     let controller = view.shared.controllers().get(data.cntlid).cloned();
     let controller = controller.ok_or(Refusal::in_data(ConnectData::CNTLID_OFFSET))?;
     let host = host_name(data)?;
@@ -387,29 +487,14 @@ pub(crate) fn io(
     if !subsystem.allows(&host) || matches!(decision, AccessDecision::Refused) {
         return Err(Refusal::not_allowed(&rules, &host, from));
     }
-    check_proofs(&host, &subsystem, origin, view)?;
-    let index = subsystem_index(Some(&subsystem), origin)?;
-    if controller.is_superseded() {
-        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    if view.shared.is_unproven(&controller) {
+        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
-    let named = enter_queue(&controller, connect, origin, view)?;
-    let class = (named && classes).then(|| Class::from_connect_attributes(connect.attributes.0));
-    Ok(Joined {
-        controller,
-        subsystem: index,
-        rights: decision.rights(),
-        class,
-    })
+    Ok((controller, subsystem, decision.rights()))
 }
 
-/// Adds a queue to its controller. Returns true if its host names classes.
-fn enter_queue(
-    controller: &SharedController,
-    connect: &Connect,
-    origin: &mut Origin<'_>,
-    view: &View<'_>,
-) -> Result<bool, Refusal> {
-    let mut queues = controller.queues();
+/// Checks that a queue can be added to its controller.
+fn check_queue(queues: &Queues, connect: &Connect) -> Result<(), Refusal> {
     if queues.dead {
         return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
     }
@@ -422,13 +507,5 @@ fn enter_queue(
     if queues.places.contains_key(&connect.queue_id) {
         return Err(Refusal::QUEUE_IN_USE);
     }
-    enter(connect, controller.tenant.as_ref(), origin, view)?;
-    queues.created = true;
-    queues.places.insert(connect.queue_id, origin.place);
-    let terms = QueueTerms::of(connect, origin.format);
-    queues.terms.insert(connect.queue_id, terms);
-    // While the queues are locked: a controller that is ending in the meantime then waits for this
-    // queue, too.
-    controller.attach();
-    Ok(queues.classes)
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! Used at Connect and by admin commands, never by I/O, so plain locks are sufficient.
 
 use crate::authentication::Authentication;
+use crate::authentication::standing::Standing;
 use crate::limits::{ERROR_LOG_ENTRIES, Limits, is_reserved};
 use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
@@ -11,6 +12,8 @@ use crate::subsystem::Subsystem;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
 use reactor::address::network;
+use reactor::tls::Keys;
+use secure::chap::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -62,9 +65,8 @@ impl Controllers {
         Some(controller)
     }
 
-    /// Returns the limit that keeps a host of this tenant from a further controller, given the
-    /// number of its own and of all controllers; `None` if it may have one. Scans all controllers,
-    /// so it is for Connect only.
+    /// Returns the limit that keeps a host of this tenant from a further controller; `None` if it may
+    /// have one. Scans all controllers, so it is for Connect only.
     pub(crate) fn full(
         &self,
         limits: &Limits,
@@ -73,37 +75,34 @@ impl Controllers {
         from: IpAddr,
         tenant: Option<&Arc<str>>,
     ) -> Option<ControllerLimit> {
-        let (host, proven) = host;
+        let by_name = self.full_by_name(limits, host, tenant, 1);
+        by_name.or_else(|| self.full_by_address(limits, kind, from, tenant.is_none()))
+    }
+
+    /// Returns the limit that keeps a host from a further controller, by its address and the number
+    /// of all controllers. Hosts without a tenant (`is_alone`) choose their names, so the reserve is
+    /// theirs by address.
+    pub(crate) fn full_by_address(
+        &self,
+        limits: &Limits,
+        kind: ControllerKind,
+        from: IpAddr,
+        is_alone: bool,
+    ) -> Option<ControllerLimit> {
         let from = network(from);
-        let (mut of_host, mut of_address, mut of_tenant) = (0, 0, 0);
-        let (mut of_discovery, mut of_discovery_here) = (0, 0);
+        let (mut of_address, mut of_discovery, mut of_discovery_here) = (0, 0, 0);
         for other in self.by_id.values() {
-            let (here, discovers) = (
-                network(other.peer.ip()) == from,
-                other.kind == ControllerKind::Discovery,
-            );
-            // Those who claim a name use up nothing of the host that has proved it.
-            let same_host = other.host_nqn == host && proven.without(other.proven()).is_none();
-            of_host += usize::from(same_host);
+            let here = network(other.peer.ip()) == from;
+            let discovers = other.kind == ControllerKind::Discovery;
             of_address += usize::from(here);
-            of_tenant += usize::from(tenant.is_some() && other.tenant.as_ref() == tenant);
             of_discovery += usize::from(discovers);
             of_discovery_here += usize::from(discovers && here);
         }
         let discovers = kind == ControllerKind::Discovery;
         let discovery_here = limits.discovery_controllers - limits.discovery_controllers / 4;
-        // Hosts without a tenant choose their names, so their address counts.
-        let (own, of_own) = match tenant {
-            Some(_) => (of_tenant, ControllerLimit::Tenant),
-            None => (of_address, ControllerLimit::Address),
-        };
         let of_all = self.by_id.len();
         let (most, taken) = (limits.discovery_controllers, of_discovery + 1);
         let full = [
-            (
-                of_host >= limits.controllers_per_host,
-                ControllerLimit::Host,
-            ),
             (
                 of_address >= limits.controllers_per_address
                     || discovers
@@ -112,18 +111,47 @@ impl Controllers {
                 ControllerLimit::Address,
             ),
             (
-                of_tenant >= limits.controllers_per_tenant,
-                ControllerLimit::Tenant,
-            ),
-            (
                 discovers && of_discovery >= limits.discovery_controllers,
                 ControllerLimit::Discovery,
             ),
             (of_all >= limits.controllers, ControllerLimit::All),
-            (is_reserved(limits.controllers, of_all + 1, own + 1), of_own),
+            (
+                is_alone && is_reserved(limits.controllers, of_all + 1, of_address + 1),
+                ControllerLimit::Address,
+            ),
         ];
         full.into_iter()
             .find_map(|(full, limit)| full.then_some(limit))
+    }
+
+    /// Returns the limit that keeps a host from a further controller, by its name and its tenant.
+    /// `new` is 1 if that controller is not registered yet, otherwise 0; one that waits for the
+    /// authentication of its host does not count.
+    pub(crate) fn full_by_name(
+        &self,
+        limits: &Limits,
+        (host, proven): (&str, Authentication),
+        tenant: Option<&Arc<str>>,
+        new: usize,
+    ) -> Option<ControllerLimit> {
+        let (mut of_host, mut of_tenant) = (0, 0);
+        for other in self.by_id.values() {
+            let standing = other.standing();
+            // Those who claim a name use up nothing of the host that has proved it.
+            let same_host = other.host_nqn == host
+                && !standing.is_pending
+                && proven.without(standing.proven).is_none();
+            of_host += usize::from(same_host);
+            of_tenant += usize::from(tenant.is_some() && standing.tenant.as_ref() == tenant);
+        }
+        let of_all = self.by_id.len() + new;
+        let is_reserved =
+            tenant.is_some() && is_reserved(limits.controllers, of_all, of_tenant + 1);
+        if of_host >= limits.controllers_per_host {
+            return Some(ControllerLimit::Host);
+        }
+        let is_full = of_tenant >= limits.controllers_per_tenant || is_reserved;
+        is_full.then_some(ControllerLimit::Tenant)
     }
 
     pub(crate) fn get(&self, id: u16) -> Option<&Arc<SharedController>> {
@@ -194,10 +222,8 @@ pub(crate) struct SharedController {
     pub(crate) host_nqn: String,
     pub(crate) host_id: [u8; 16],
     pub(crate) peer: SocketAddr,
-    /// The tenant of its host at Connect; `None` for "default".
-    pub(crate) tenant: Option<Arc<str>>,
-    /// The proofs of its name that its host has given.
-    proven: Mutex<Authentication>,
+    /// The proofs of its host.
+    standing: Mutex<Standing>,
     /// Number of namespace additions and removals in its subsystem before it was created.
     changes: u32,
     /// Location of its admin queue.
@@ -316,8 +342,7 @@ impl SharedController {
             host_nqn: host.0,
             host_id: host.1,
             peer,
-            tenant: None,
-            proven: Mutex::default(),
+            standing: Mutex::default(),
             admin,
             queues: Mutex::new(queues),
             asked: Mutex::default(),
@@ -327,21 +352,29 @@ impl SharedController {
         }
     }
 
-    /// Sets the tenant that the controller counts for.
-    pub(crate) fn of_tenant(mut self, tenant: Option<Arc<str>>) -> Self {
-        self.tenant = tenant;
+    /// Sets the standing of its host.
+    pub(crate) fn with(self, standing: Standing) -> Self {
+        *self.standing() = standing;
         self
     }
 
-    /// Sets the proofs that its host has given.
-    pub(crate) fn proven_by(self, proven: Authentication) -> Self {
-        *lock(&self.proven) = proven;
-        self
+    /// Returns the standing of its host.
+    pub(crate) fn standing(&self) -> MutexGuard<'_, Standing> {
+        lock(&self.standing)
+    }
+
+    /// Notes that its host has authenticated by a secret, which counts as long as it is among the
+    /// keys.
+    pub(crate) fn authenticate(&self, secret: Option<Secret>, keys: &Keys) {
+        let mut standing = self.standing();
+        standing.authenticate(secret);
+        // After a change of the keys, either this or the change finds the secret.
+        standing.check(&self.host_nqn, &keys.current());
     }
 
     /// Returns the proofs of its name that its host has given.
     pub(crate) fn proven(&self) -> Authentication {
-        *lock(&self.proven)
+        self.standing().proven
     }
 
     /// Returns true if an identifier by which its host knows a namespace now refers to another

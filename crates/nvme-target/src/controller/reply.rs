@@ -36,6 +36,8 @@ pub(crate) enum Reply {
     /// Like [`EndQueues`](Self::EndQueues), after the volatile caches of all namespaces were
     /// flushed.
     Flush(Arc<SharedController>),
+    /// Answer when the authentication of the queue continues.
+    AwaitAuthentication,
     /// Drain the connection, and answer last.
     Disconnect,
 }

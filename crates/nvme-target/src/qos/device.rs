@@ -8,8 +8,8 @@
 //!
 //! Invariants: a tenant's number is never reused; a refused tenant is not registered.
 
+use crate::events::{EventKind, Overrun};
 use crate::qos::access::DEFAULT_TENANT;
-use crate::qos::events::TenantEvent;
 use crate::qos::record::TenantRecord;
 use crate::qos::snapshot::TenantSnapshot;
 use qos::account::Contract;
@@ -152,8 +152,8 @@ impl DeviceQos {
     }
 
     /// Checks every latency-critical tenant: logs those whose demand exceeds their SLO, and judges
-    /// SLOs at the end of a window. Returns the events, with the time `unix_ms`.
-    pub(crate) fn look(&self, window_ends: bool, unix_ms: u64) -> Vec<TenantEvent> {
+    /// SLOs at the end of a window. Returns the events.
+    pub(crate) fn look(&self, window_ends: bool) -> Vec<EventKind> {
         let mut events = Vec::new();
         let promised = |declaration: &Declaration| match declaration {
             Declaration::LatencyCritical(slo) => Some(*slo),
@@ -181,13 +181,13 @@ impl DeviceQos {
                 }
                 None => {}
             }
-            events.extend(notice.map(|(notice, demand)| TenantEvent {
-                number: 0,
-                unix_ms,
-                tenant: name,
-                device: device.clone(),
-                kind: notice.into(),
-                demand,
+            events.extend(notice.map(|(notice, demand)| {
+                let overrun = Overrun {
+                    tenant: name,
+                    device: device.clone(),
+                    demand,
+                };
+                overrun.of(notice)
             }));
             if window_ends {
                 record.end_window(&slo);

@@ -3,6 +3,5 @@
 pub(crate) mod access;
 pub(crate) mod core;
 pub(crate) mod device;
-pub(crate) mod events;
 pub(crate) mod record;
 pub(crate) mod snapshot;

@@ -6,8 +6,8 @@
 //! ([`Target::look_at_tenants`](crate::Target::look_at_tenants)). Invariant: counts are kept when a
 //! connection ends.
 
+use crate::events::Demand;
 use crate::latency::{SharedTenantLatency, TenantLatency};
-use crate::qos::events::Demand;
 use crate::stats::{SharedTenantStats, TenantStats};
 use base::Nanos;
 use qos::account::Contract;

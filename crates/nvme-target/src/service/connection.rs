@@ -3,6 +3,7 @@
 //! Owned by its core's poll group. It never blocks. Invariant: no input from the peer has a worse
 //! effect than the end of this connection.
 
+use crate::authentication::exchange::Chap;
 use crate::command::blocks::Admitted;
 use crate::command::table::CommandKind;
 use crate::controller::connect::NO_SUBSYSTEM;
@@ -98,6 +99,8 @@ pub(crate) struct Connection {
     pub(crate) local: Option<SocketAddr>,
     /// What TLS proved about the host.
     pub(crate) proven: Option<Box<Proven>>,
+    /// The authentication of the queue in progress.
+    pub(super) chap: Option<Box<Chap>>,
     state: ConnectionState,
     pub(crate) session: Session,
     pub(crate) owner: Owner,
@@ -139,6 +142,7 @@ impl Connection {
             peer,
             local,
             proven: None,
+            chap: None,
             state: ConnectionState::AwaitingIcReq,
             session: Session::new(output, &core.limits, now),
             owner: Owner::None,
@@ -260,13 +264,13 @@ impl Connection {
         self.state <= ConnectionState::Draining
     }
 
-    /// Returns true until Connect has succeeded, or the connection ends.
+    /// Returns true until Connect, and the authentication that it requires, have succeeded, or the
+    /// connection ends.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Counts a command that arrives before Connect has succeeded; returns false if it exceeds the
-    /// limit.
+    /// Counts a command of a fresh connection; returns false if it exceeds the limit.
     pub(crate) fn try_connect(&mut self) -> bool {
         self.attempts = self.attempts.saturating_add(1);
         self.attempts <= ATTEMPTS_MAX
@@ -293,10 +297,15 @@ impl Connection {
         self.enter(ConnectionState::AwaitingConnect, core);
     }
 
-    /// Makes the connection a live queue after Connect, which sets its limits and size.
+    /// Makes the connection a live queue after Connect.
     pub(crate) fn go_live(&mut self, capsule_data_bytes: u32, core: &mut CoreState) {
         self.leave_fresh(core);
         self.enter(ConnectionState::Live, core);
+        self.accept_data(capsule_data_bytes, core);
+    }
+
+    /// Sets the limits of data that the host may send.
+    pub(crate) fn accept_data(&mut self, capsule_data_bytes: u32, core: &CoreState) {
         self.session.connected = true;
         self.session.receiver.framer_mut().set_limits(FramerLimits {
             capsule_data_bytes,
@@ -423,6 +432,7 @@ impl Connection {
         }
         self.leave_fresh(core);
         self.enter(ConnectionState::Closing, core);
+        self.chap = None;
         self.drop_input(core);
         let key = OpKey::new(core.op_namespace, CLOSE, self.key);
         cx.submit(
@@ -444,7 +454,7 @@ impl Connection {
     }
 
     /// Removes the queue from its controller; its identifier may then be reused.
-    fn leave_queues(&self, controller: &SharedController, core: &CoreState, now: Time) {
+    pub(super) fn leave_queues(&self, controller: &SharedController, core: &CoreState, now: Time) {
         let here = ConnectionPlace {
             core: core.index,
             connection: self.key,

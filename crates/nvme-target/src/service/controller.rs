@@ -2,12 +2,13 @@
 //! reply requests in addition to its answer: the end of controllers and queues, aborts, notices to
 //! hosts.
 
+use crate::authentication::exchange::First;
 use crate::command::blocks;
 use crate::command::table::CommandKind;
 use crate::controller::async_events::Notice;
 use crate::controller::connect::{self, Joined, Origin, Refusal};
 use crate::controller::registry::{ConnectionPlace, ControllerKind, SharedController};
-use crate::controller::reply::{self, Reply};
+use crate::controller::reply::{self, Reply, View};
 use crate::controller::state::Controller;
 use crate::controller::{admin, properties};
 use crate::message::CoreMessage;
@@ -38,7 +39,7 @@ impl Arrival<'_, '_> {
         let pointer = reply::pointer(command, direction)?;
         let length = pointer.length();
         let takes_data = direction == DataDirection::ToController;
-        let limit = if takes_data {
+        let limit = if takes_data || self.connection.is_fresh() {
             ADMIN_IN_CAPSULE_BYTES
         } else {
             self.core.limits.transfer_bytes
@@ -91,35 +92,45 @@ impl Arrival<'_, '_> {
 }
 
 impl Connection {
-    fn become_admin(&mut self, controller: Controller, subsystem: u32, core: &mut CoreState) {
-        let kind = controller.shared.kind;
+    /// Makes the connection the admin queue of a controller.
+    fn own(&mut self, controller: Controller, subsystem: u32, core: &mut CoreState) {
         self.arm(core, controller.keep_alive.deadline());
         self.owner = Owner::Admin(Box::new(controller));
         self.access.subsystem = subsystem;
-        let purpose = match kind {
+    }
+
+    /// Makes the admin queue live.
+    pub(super) fn become_admin(&mut self, core: &mut CoreState) {
+        let Owner::Admin(controller) = &self.owner else {
+            return;
+        };
+        let purpose = match controller.shared.kind {
             ControllerKind::Io => Purpose::Control,
             ControllerKind::Discovery => Purpose::Discovery,
         };
         self.set_purpose(purpose, core);
         self.assign_token_queues(core);
+        self.go_live(ADMIN_IN_CAPSULE_BYTES, core);
     }
 
-    fn become_io(&mut self, joined: Joined, core: &mut CoreState, cx: &mut Context<'_>) {
+    /// Makes the connection a live I/O queue.
+    pub(super) fn become_io(&mut self, joined: Joined, core: &mut CoreState, cx: &mut Context<'_>) {
         self.set_class(joined.class, core, cx);
         self.access.rights = joined.rights;
         self.owner = Owner::Io(Arc::clone(&joined.controller));
         self.access.subsystem = joined.subsystem;
         self.set_purpose(Purpose::Data, core);
         self.assign_token_queues(core);
+        self.go_live(core.limits.in_capsule_bytes, core);
+        core.connections.undealt.push(self.key);
     }
 
-    /// Configures the connection after a successful Connect.
-    fn connected(&mut self, connect: &Connect, capsule_data_bytes: u32, core: &mut CoreState) {
+    /// Sets the terms of the queue after a successful Connect.
+    fn connected(&mut self, connect: &Connect) {
         let entries = u32::from(connect.sq_size) + 1;
         let flow_control = !connect.attributes.disables_sq_flow_control();
         let commands = &mut self.session.commands;
         commands.connect(connect.queue_id, entries, flow_control);
-        self.go_live(capsule_data_bytes, core);
     }
 }
 
@@ -201,6 +212,7 @@ impl Running<'_, '_> {
                 self.enter(CommandState::Dispatched);
                 return Step::Admit;
             }
+            Reply::AwaitAuthentication => return Step::Wait,
             Reply::Disconnect => {
                 self.connection.disconnect(self.slot, self.core, self.cx);
                 return Step::Wait;
@@ -218,6 +230,8 @@ impl Running<'_, '_> {
     fn fabrics(&mut self, command: &Command) -> Result<Reply, Status> {
         match FabricsCommand::parse(command)? {
             FabricsCommand::Connect(connect) => self.connect_queue(&connect),
+            FabricsCommand::AuthenticationSend(send) => self.authentication_send(&send),
+            FabricsCommand::AuthenticationReceive(receive) => self.authentication_receive(&receive),
             FabricsCommand::PropertyGet(get) => {
                 let Owner::Admin(controller) = &self.connection.owner else {
                     return Err(Status::INVALID_FIELD.with_dnr());
@@ -234,9 +248,6 @@ impl Running<'_, '_> {
                     .count_controller(before, controller.registers.state());
                 reply
             }
-            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
-                Err(Status::INVALID_OPCODE.with_dnr())
-            }
             FabricsCommand::Disconnect(disconnect) => {
                 if disconnect.record_format != 0 {
                     return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
@@ -249,22 +260,114 @@ impl Running<'_, '_> {
         }
     }
 
-    /// Executes Connect: makes the connection a queue of a controller.
+    /// Executes Connect: makes the connection a queue of a controller, at once or after the host has
+    /// authenticated.
     fn connect_queue(&mut self, connect: &Connect) -> Result<Reply, Status> {
-        let Running {
-            connection,
-            slot,
-            core,
-            cx,
-        } = self;
-        let entry = connection.session.commands.slot(*slot);
+        let entry = self.entry();
         let data = entry.transfer.data.as_ref();
         let data = data.and_then(|data| data.bytes()).unwrap_or_default();
         let data =
             ConnectData::parse_prefix(data).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
-        if connection.state() != ConnectionState::AwaitingConnect {
+        let connection = &self.connection;
+        if connection.state() != ConnectionState::AwaitingConnect || connection.is_pending() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
+        let outcome = if connect.queue_id == 0 {
+            self.connect_admin(connect, &data)
+        } else {
+            self.connect_io(connect, &data)
+        };
+        match outcome {
+            Ok((cntlid, is_pending)) => {
+                let required = match is_pending {
+                    true => ConnectResponse::AUTHENTICATION_REQUIRED,
+                    false => 0,
+                };
+                let response = ConnectResponse {
+                    cntlid,
+                    authentication: required,
+                };
+                Ok(Reply::Bare(u64::from(response.to_dword())))
+            }
+            Err(refusal) => {
+                let host = data.hostnqn().ok();
+                let host = host.as_ref().map(|name| name.as_str());
+                Err(self.refused(host, refusal))
+            }
+        }
+    }
+
+    /// Connects an admin queue. Returns the controller's identifier, and whether the host has to
+    /// authenticate.
+    fn connect_admin(
+        &mut self,
+        connect: &Connect,
+        data: &ConnectData,
+    ) -> Result<(u16, bool), Refusal> {
+        let (controller, subsystem) = self.with_origin(false, |origin, view| {
+            connect::admin(connect, data, origin, view)
+        })?;
+        let (connection, core) = (&mut *self.connection, &mut *self.core);
+        let (id, is_pending) = (
+            controller.shared.id,
+            controller.shared.standing().is_pending,
+        );
+        connection.own(controller, subsystem, core);
+        connection.connected(connect);
+        if is_pending {
+            connection.await_authentication(First::Admin, data, core, self.cx.now);
+        } else {
+            connection.become_admin(core);
+        }
+        Ok((id, is_pending))
+    }
+
+    /// Connects an I/O queue. Returns the controller's identifier, and whether the host has to
+    /// authenticate; in this case its Connect takes effect afterwards.
+    fn connect_io(
+        &mut self,
+        connect: &Connect,
+        data: &ConnectData,
+    ) -> Result<(u16, bool), Refusal> {
+        let joined = self.join(connect, data, false)?;
+        let (connection, core) = (&mut *self.connection, &mut *self.core);
+        connection.connected(connect);
+        let is_pending = joined.is_none();
+        match joined {
+            Some(joined) => connection.become_io(joined, core, self.cx),
+            None => {
+                let first = First::Io(Box::new((*connect, *data)));
+                connection.await_authentication(first, data, core, self.cx.now);
+            }
+        }
+        Ok((data.cntlid, is_pending))
+    }
+
+    /// Adds an I/O queue to its controller; `None` if its host has to authenticate first.
+    pub(super) fn join(
+        &mut self,
+        connect: &Connect,
+        data: &ConnectData,
+        authenticated: bool,
+    ) -> Result<Option<Joined>, Refusal> {
+        let classes = self.core.switch.knobs().lanes == Lanes::PerClass;
+        self.with_origin(authenticated, |origin, view| {
+            connect::io(connect, data, classes, origin, view)
+        })
+    }
+
+    /// Calls `f` with the connection of a Connect, and the parts of the core that it reads.
+    fn with_origin<T>(
+        &mut self,
+        authenticated: bool,
+        f: impl FnOnce(&mut Origin<'_>, &View<'_>) -> T,
+    ) -> T {
+        let Running {
+            connection,
+            core,
+            cx,
+            ..
+        } = self;
         let serves = |index: u32| {
             let known = core.namespaces.subsystems.get(index as usize);
             let known = known.and_then(Option::as_ref);
@@ -275,6 +378,7 @@ impl Running<'_, '_> {
             peer: connection.peer,
             local: connection.local,
             proven: connection.proven.as_deref(),
+            authenticated,
             place: ConnectionPlace {
                 core: core.index,
                 connection: connection.key,
@@ -282,41 +386,11 @@ impl Running<'_, '_> {
             format: *connection.session.output.format(),
             serves: &serves,
         };
-        let view = core.view(cx.now);
-        let outcome = if connect.queue_id == 0 {
-            let made = connect::admin(connect, &data, &mut origin, &view);
-            made.map(|(controller, subsystem)| {
-                let id = controller.shared.id;
-                connection.become_admin(controller, subsystem, core);
-                connection.connected(connect, ADMIN_IN_CAPSULE_BYTES, core);
-                id
-            })
-        } else {
-            let classes = core.switch.knobs().lanes == Lanes::PerClass;
-            let joined = connect::io(connect, &data, classes, &mut origin, &view);
-            joined.map(|joined| {
-                let id = joined.controller.id;
-                connection.become_io(joined, core, cx);
-                let in_capsule_bytes = core.limits.in_capsule_bytes;
-                connection.connected(connect, in_capsule_bytes, core);
-                core.connections.undealt.push(connection.key);
-                id
-            })
-        };
-        match outcome {
-            Ok(cntlid) => {
-                let response = ConnectResponse {
-                    cntlid,
-                    authentication: 0,
-                };
-                Ok(Reply::Bare(u64::from(response.to_dword())))
-            }
-            Err(refusal) => Err(self.refused(&data, refusal)),
-        }
+        f(&mut origin, &core.view(cx.now))
     }
 
     /// Counts and logs a refused Connect. Returns its status.
-    fn refused(&mut self, data: &ConnectData, refusal: Refusal) -> Status {
+    pub(super) fn refused(&mut self, host: Option<&str>, refusal: Refusal) -> Status {
         let Running {
             connection,
             slot,
@@ -329,8 +403,6 @@ impl Running<'_, '_> {
         if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
             let (peer, status) = (connection.peer, refusal.status.of_connect());
             let parameter = refusal.parameter.map(tracing::field::display);
-            let host = data.hostnqn().ok();
-            let host = host.as_ref().map(|name| name.as_str());
             if refusal.from_elsewhere {
                 tracing::warn!(
                     %peer,
@@ -339,13 +411,10 @@ impl Running<'_, '_> {
                     "refused Connect: the address is outside the networks of the host's tenant"
                 );
             } else if !refusal.missing.is_none() {
-                tracing::warn!(
-                    %peer,
-                    host,
-                    suppressed,
-                    required = %refusal.missing,
-                    "refused Connect: the host has not proved its name"
-                );
+                let (why, required) = (refusal.why_unproven(), refusal.missing);
+                core.shared
+                    .note_refused(host, peer.ip(), format!("Connect: {why}"));
+                tracing::warn!(%peer, host, suppressed, %required, "refused Connect: {why}");
             } else {
                 tracing::warn!(%peer, host, %status, parameter, suppressed, "refused Connect");
             }

@@ -377,7 +377,7 @@ impl Connection {
             return None;
         }
         if self.is_fresh() && !self.try_connect() {
-            let reason = "too many commands came before a Connect that succeeds";
+            let reason = "too many commands came before Connect and authentication succeeded";
             self.violate(command, reason, core, cx);
             return None;
         }
@@ -412,8 +412,7 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Option<WaitsFor> {
         let is_io = matches!(self.owner, Owner::Io(_)) && !command.is_fabrics();
-        let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
-        let is_early = self.state() == ConnectionState::AwaitingConnect && !connects;
+        let early = self.too_early(command);
         let mut arrival = Arrival {
             connection: self,
             command,
@@ -425,10 +424,9 @@ impl Connection {
             arrival.begin_io()
         } else {
             arrival.core.stores.order();
-            if is_early {
-                Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr().into())
-            } else {
-                arrival.begin_admin()
+            match early {
+                Some(status) => Err(status.into()),
+                None => arrival.begin_admin(),
             }
         };
         match taken {
@@ -438,6 +436,25 @@ impl Connection {
                 self.refuse(command, status, core, cx);
                 None
             }
+        }
+    }
+
+    /// Returns the status of a command that must not come before Connect, or before the host has
+    /// authenticated. `[NVMe Base 2.1 §6.3]`
+    fn too_early(&self, command: &Command) -> Option<Status> {
+        if self.state() != ConnectionState::AwaitingConnect {
+            return None;
+        }
+        let kind = command.is_fabrics().then(|| command.fabrics_type());
+        match kind {
+            Some(FabricsType::CONNECT) => None,
+            Some(FabricsType::AUTHENTICATION_SEND | FabricsType::AUTHENTICATION_RECEIVE)
+                if self.is_pending() =>
+            {
+                None
+            }
+            _ if self.is_pending() => Some(Status::AUTHENTICATION_REQUIRED.with_dnr()),
+            _ => Some(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
         }
     }
 

@@ -17,6 +17,7 @@
 //! | `input` | receives, the commands in them, buffers for in-capsule data |
 //! | `io` | the arrival of I/O commands |
 //! | `controller` | admin and Fabrics commands; the end of controllers; notices to hosts |
+//! | `chap` | the authentication of queues |
 //! | `requests` | commands that have a slot, until they are answered |
 //! | `devices` | completions of devices, and requests that they had no room for |
 //! | `answers` | answers, R2Ts, events, and the output that is ready |
@@ -32,6 +33,7 @@
 mod admission;
 mod answers;
 mod changes;
+mod chap;
 mod connection;
 mod connection_state;
 mod controller;

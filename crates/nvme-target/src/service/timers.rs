@@ -66,8 +66,8 @@ impl Connection {
             return;
         }
         self.deadlines.timer = Time::NEVER;
+        let mut next = self.authentication_timer(core, cx);
         let limits = &core.limits;
-        let mut next = Time::NEVER;
         let mut expired = None;
         let mut check = |deadline: Time, late: Late| {
             if deadline <= cx.now {
@@ -77,12 +77,14 @@ impl Connection {
             }
         };
         match self.state() {
-            ConnectionState::AwaitingIcReq | ConnectionState::AwaitingConnect => {
-                check(
+            ConnectionState::AwaitingIcReq | ConnectionState::AwaitingConnect => match &self.chap {
+                None => check(
                     self.deadlines.opened + limits.connect_timeout,
                     Late::Connect,
-                );
-            }
+                ),
+                Some(chap) if chap.has_failed() => check(chap.deadline, Late::Lingering),
+                Some(chap) => check(chap.deadline, Late::Authentication),
+            },
             ConnectionState::Live => {}
             ConnectionState::Terminating => check(self.deadlines.close, Late::Lingering),
             ConnectionState::Draining if self.is_drained() => {
@@ -173,6 +175,8 @@ impl PollGroup {
 enum Late {
     /// Completing Connect.
     Connect,
+    /// Authenticating after Connect.
+    Authentication,
     /// Closing the connection after the target's last PDU.
     Lingering,
     /// No missed deadline of the host: the drain time of a connection is over, with commands in
@@ -220,6 +224,10 @@ impl Late {
             Self::Connect => (
                 "the host did not send Connect in time",
                 &mut stats.connect_timeouts,
+            ),
+            Self::Authentication => (
+                "the host did not authenticate in time",
+                &mut stats.authentication_timeouts,
             ),
             Self::Silent => (
                 "the host did not send its data in time",

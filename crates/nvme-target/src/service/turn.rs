@@ -101,6 +101,7 @@ impl Service for PollGroup {
             }
             CoreMessage::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
+            CoreMessage::Computed { connection, result } => self.computed(connection, result, cx),
             CoreMessage::Shutdown => self.shut_down(cx),
         }
     }
@@ -351,6 +352,8 @@ impl PollGroup {
         self.core.stats.refused += 1;
         if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), now) {
             tracing::warn!(%peer, suppressed, "refused a connection: {error}");
+            let reason = format!("TLS: {error}");
+            self.core.shared.note_refused(None, peer.ip(), reason);
         }
     }
 

@@ -11,7 +11,7 @@ mod subsystems;
 mod tenants;
 mod wake;
 
-use crate::authentication::Authentication;
+use crate::authentication::{Authentication, jobs};
 use crate::change::ack::{Ack, AckError};
 use crate::change::step::{AfterPause, ChangeStep};
 use crate::controller::async_events::Notice;
@@ -469,9 +469,15 @@ impl Target {
         self.discovery_changed();
     }
 
-    /// Sets the keys of hosts, for handshakes from now on. Connections stay.
+    /// Sets the keys of hosts, for TLS handshakes and authentications from now on. Connections stay,
+    /// except those of hosts that have to authenticate and did so by a secret that is not among these
+    /// keys.
     pub fn set_keys(&self, keys: KeyRing) {
+        if !keys.is_without_chap() {
+            jobs::start();
+        }
         self.shared.set_key_ring(keys);
+        self.end_denied();
     }
 
     /// Stops accepting connections, answers outstanding commands, and ends every core.

@@ -2,6 +2,7 @@
 //!
 //! Only this file depends on the kernel's driver: a simulator runs [`PollGroup`]s on its own.
 
+use crate::authentication::jobs::AuthenticationJob;
 use crate::error::TargetError;
 use crate::limits::Limits;
 use crate::message::Message;
@@ -99,6 +100,8 @@ impl RunningTarget {
             let prepared = reactor::tls::prepare();
             prepared.map_err(|error| TargetError::Invalid(format!("TLS: {error}")))?;
         }
+        let to_thread = AuthenticationJob::leave_to_thread;
+        let _ = target.shared.runs_jobs.set(to_thread);
         target.shared.configuration().tls = options.tls;
         if let Some(knobs) = options.knobs {
             target.set_knobs(knobs)?;

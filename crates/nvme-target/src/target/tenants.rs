@@ -7,16 +7,16 @@
 
 use crate::change::step::ChangeStep;
 use crate::error::TargetError;
+use crate::events::TargetEvent;
 use crate::limits::SLO_WINDOW;
 use crate::namespace::Namespace;
 use crate::qos::access::{AccessRules, Tenancy};
 use crate::qos::device::DeviceQos;
-use crate::qos::events::TenantEvent;
 use crate::target::wake::Wake;
 use crate::target::{Target, check_name};
 use qos::limits::OVERRUN_WINDOW;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// A device, and its namespaces by subsystem.
 type Used = (Arc<DeviceQos>, Vec<(String, u32)>);
@@ -64,23 +64,19 @@ impl Target {
     /// by the reads since the last window. [`RunningTarget`](crate::RunningTarget) calls it by
     /// itself.
     pub fn look_at_tenants(&self, window_ends: bool) {
-        #[expect(clippy::disallowed_methods, reason = "the time of events, for people")]
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_millis());
-        let now = u64::try_from(now).unwrap_or(u64::MAX);
         for (qos, _) in self.scheduled_devices() {
-            for event in qos.look(window_ends, now) {
-                self.shared.tenant_events().push(event);
+            for event in qos.look(window_ends) {
+                self.shared.note(event);
             }
         }
     }
 
-    /// Returns the events of tenants with numbers above `after` (0: all), oldest first. The target
-    /// keeps the last [`TENANT_EVENTS_MAX`](crate::limits::TENANT_EVENTS_MAX); a gap in the numbers
+    /// Returns the events with numbers above `after` (0: all), oldest first. The target
+    /// keeps the last [`EVENTS_MAX`](crate::limits::EVENTS_MAX); a gap in the numbers
     /// means dropped events.
     #[must_use]
-    pub fn tenant_events(&self, after: u64) -> Vec<TenantEvent> {
-        self.shared.tenant_events().after(after)
+    pub fn events(&self, after: u64) -> Vec<TargetEvent> {
+        self.shared.events().after(after)
     }
 
     /// Declares the tenants that can use new namespaces on the devices of those namespaces.

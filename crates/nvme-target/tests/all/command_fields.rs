@@ -537,6 +537,8 @@ fn every_field_of_a_fabrics_command_is_checked() {
         FabricsType::PROPERTY_SET,
         FabricsType::CONNECT,
         FabricsType::PROPERTY_GET,
+        FabricsType::AUTHENTICATION_SEND,
+        FabricsType::AUTHENTICATION_RECEIVE,
         FabricsType::DISCONNECT,
     ];
     for kind in (0..=255)

@@ -9,6 +9,7 @@ mod aborts;
 mod access;
 mod admin;
 mod changes;
+mod chap;
 mod classes;
 mod command_fields;
 mod common;

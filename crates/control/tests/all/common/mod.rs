@@ -15,7 +15,7 @@ use serde_json::Value;
 use switchyard_control::calibration::{CalibrationRequest, CalibrationSnapshot, CalibrationState};
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::snapshot::{
-    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, TenantEvent,
+    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, TargetEvent,
     TenantSnapshot,
 };
 use switchyard_control::state::ToZero;
@@ -44,7 +44,7 @@ type Refusal = Box<dyn Fn(&Action) -> bool + Send>;
 pub struct MemoryPlane {
     pub model: Mutex<Configuration>,
     pub applied: Mutex<Vec<Action>>,
-    pub events: Mutex<Vec<TenantEvent>>,
+    pub events: Mutex<Vec<TargetEvent>>,
     refuses: Mutex<Option<Refusal>>,
     calibration: Mutex<Option<CalibrationSnapshot>>,
 }
@@ -99,7 +99,7 @@ where
         self.plane.snapshot()
     }
 
-    fn events(&self, after: u64) -> Vec<TenantEvent> {
+    fn events(&self, after: u64) -> Vec<TargetEvent> {
         self.plane.events(after)
     }
 
@@ -136,7 +136,7 @@ impl DataPlane for MemoryPlane {
         Ok(())
     }
 
-    fn events(&self, after: u64) -> Vec<TenantEvent> {
+    fn events(&self, after: u64) -> Vec<TargetEvent> {
         let events = self.events.lock().unwrap();
         let after = events.iter().filter(|event| event.number > after);
         after.cloned().collect()

@@ -129,9 +129,12 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
                 generation: 0,
             },
         };
-        let make = |id| {
-            SharedController::new(id, kind, None, host, from, admin, 0).of_tenant(tenant.cloned())
-        };
+        let make =
+            |id| {
+                SharedController::new(id, kind, None, host, from, admin, 0).with(
+                    Standing::connected(Authentication::default(), tenant.cloned(), false),
+                )
+            };
         assert!(controllers.insert(limits.controllers, make).is_some());
         None
     };
@@ -183,7 +186,7 @@ fn claimed_names_use_up_nothing_of_the_host_that_proves_it() {
         let name = controller(1).host_nqn;
         let full = controllers.full(&limits, kind, (&name, proven), peer.ip(), None);
         if full.is_none() {
-            let make = |id| controller_of(id, peer).proven_by(proven);
+            let make = |id| controller_of(id, peer).with(Standing::connected(proven, None, false));
             assert!(controllers.insert(limits.controllers, make).is_some());
         }
         full
@@ -213,7 +216,13 @@ fn the_last_controllers_are_for_those_who_have_few() {
         let (io, host) = (ControllerKind::Io, format!("h{}", controllers.by_id.len()));
         let full = controllers.full(&limits, io, claimed(&host), peer.ip(), tenant);
         if full.is_none() {
-            let make = |id| controller_of(id, peer).of_tenant(tenant.cloned());
+            let make = |id| {
+                controller_of(id, peer).with(Standing::connected(
+                    Authentication::default(),
+                    tenant.cloned(),
+                    false,
+                ))
+            };
             assert!(controllers.insert(limits.controllers, make).is_some());
         }
         full

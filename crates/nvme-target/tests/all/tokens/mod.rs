@@ -19,8 +19,8 @@ use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenR
 use reactor::Context;
 use std::sync::Arc;
 use switchyard_target::{
-    DeviceQos, Limits, NamespaceOptions, OperationSnapshot, Others, SubsystemOptions, Target,
-    TargetError, Tenancy, TenantEventKind, TenantOptions, TenantSnapshot, TenantStats,
+    DeviceQos, EventKind, Limits, NamespaceOptions, OperationSnapshot, Others, SubsystemOptions,
+    Target, TargetError, Tenancy, TenantOptions, TenantSnapshot, TenantStats,
 };
 use testing::device::TestDevice;
 use wire::fabrics::ConnectData;
