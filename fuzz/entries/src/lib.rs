@@ -5,6 +5,7 @@
 //! bytes from fixed seeds. Entry points that need `wire` alone are in
 //! `crates/wire/tests/all/fuzz_entry`.
 
+mod chap;
 mod descriptor_chain;
 mod host_session;
 mod http;
@@ -14,6 +15,7 @@ mod target_session;
 mod text;
 mod tls;
 
+pub use chap::chap;
 pub use descriptor_chain::descriptor_chain;
 pub use host_session::host_session;
 pub use http::http;

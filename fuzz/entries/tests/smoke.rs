@@ -9,7 +9,8 @@ mod tests {
     use crate::corpus;
     use base::Prng;
     use fuzz_entries::{
-        configuration, descriptor_chain, device_model, host_session, http, nbd, target_session, tls,
+        chap, configuration, descriptor_chain, device_model, host_session, http, nbd,
+        target_session, tls,
     };
 
     /// Names the input, if the test fails on it.
@@ -73,6 +74,11 @@ mod tests {
     #[test]
     fn handshakes_and_records_of_tls() {
         run("tls", 2_000, 300, tls);
+    }
+
+    #[test]
+    fn messages_of_chap() {
+        run("chap", 2_000, 300, chap);
     }
 
     #[test]
