@@ -161,6 +161,28 @@ fn keys_of_files_and_of_the_api_are_kept_and_never_shown() {
 }
 
 #[test]
+fn serve_requires_the_secret_of_its_file() {
+    let folder = Folder::new();
+    let file = folder.write("hosts.chap", SECRET.0);
+    let args = ["--listen", "127.0.0.1:0", "--ram", "1M", "--cores", "0"];
+    let secret = ["--chap-secret", &file, "--chap-controller-secret", &file];
+    mode(&file, 0o644);
+    let refused = run(&[&["serve"], &args[..], &secret].concat());
+    code(&refused, 2);
+    assert!(
+        stderr(&refused).contains("chmod 600"),
+        "{}",
+        stderr(&refused)
+    );
+    mode(&file, 0o600);
+    let serving = Serving::start(&[&args[..], &secret].concat());
+    let address = serving.address().parse().unwrap();
+    let refused = testing::Client::admin(address, NQN, HOST).unwrap_err();
+    let status = "Authentication Required";
+    assert!(refused.to_string().contains(status), "{refused}");
+}
+
+#[test]
 fn sighup_reads_key_files_again_and_names_those_that_it_cannot_use() {
     let folder = Folder::new();
     Keyed::write(&folder);
