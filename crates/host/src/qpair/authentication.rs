@@ -4,81 +4,18 @@
 //! The messages go by Authentication Send and Receive, one command at a time. The driver computes
 //! the host's response.
 
+use super::chap::{Authentication, Chap, Outstanding};
 use super::connection::{COMPUTE, ConnectionState, JOIN_TAG, Qpair};
 use crate::command::exchange::{Direction, Exchange, Work};
 use crate::command::table::{Finished, Outcome};
 use crate::error::{AuthenticationError, ConnectionError};
 use crate::limits::{AUTHENTICATION_BUFFER, AUTHENTICATION_BYTES};
-use crate::options::ConnectOptions;
 use base::Time;
 use reactor::{BufferPool, Context, IoSlice, Op};
-use secure::chap::{HostExchange, HostStep, Job, JobResult, Names, Secret};
+use secure::chap::{HostExchange, HostStep, Job, JobResult};
 use std::io;
-use std::sync::Arc;
 use wire::fabrics::{AuthenticationTransfer, ConnectResponse, FabricsCommand};
 use wire::nvme::{SglDescriptor, Status};
-
-/// The secrets of a host for a subsystem.
-#[derive(Debug)]
-pub(super) struct Chap {
-    names: Names,
-    secret: Secret,
-    controller: Option<Secret>,
-}
-
-impl Chap {
-    /// Returns the secrets of these options; `None` if they have none.
-    pub(super) fn new(options: &ConnectOptions) -> Option<Arc<Self>> {
-        let secret = options.chap_secret.clone()?;
-        let names = Names {
-            hostnqn: options.host.nqn.as_str().to_owned(),
-            subnqn: options.subsystem.as_str().to_owned(),
-        };
-        let controller = options.chap_controller_secret.clone();
-        Some(Arc::new(Self {
-            names,
-            secret,
-            controller,
-        }))
-    }
-}
-
-/// An exchange in progress.
-#[derive(Debug)]
-pub(super) struct Authentication {
-    exchange: HostExchange,
-    /// Memory of received messages: requests may hold every buffer of the core.
-    buffers: BufferPool,
-    outstanding: Outstanding,
-    /// The controller requires the exchange; otherwise only the host does.
-    is_required: bool,
-    /// The connection was live before, and has other commands.
-    is_again: bool,
-}
-
-/// The unfinished step of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outstanding {
-    /// Authentication Send, after which the next message is received.
-    Send,
-    /// Authentication Send with the last message, after which the connection is live.
-    SendLast,
-    /// Authentication Send with the message that ends a failed exchange.
-    SendFailure,
-    /// Authentication Receive.
-    Receive,
-    /// The driver computes.
-    Compute,
-}
-
-impl Outstanding {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Receive => "Authentication Receive",
-            _ => "Authentication Send",
-        }
-    }
-}
 
 impl Qpair {
     /// Continues after a successful Connect: the connection is live, or is authenticated first.

@@ -9,7 +9,7 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. Receiving every payload into place would cost one system call per payload.
 
-use super::authentication::{Authentication, Chap};
+use super::chap::{Authentication, Chap};
 use super::outgoing::Outgoing;
 use crate::command::exchange::{Direction, Exchange};
 use crate::command::table::CommandTable;

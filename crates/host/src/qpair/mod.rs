@@ -1,6 +1,7 @@
 //! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
 
 mod authentication;
+mod chap;
 mod connection;
 mod outgoing;
 mod receive;
