@@ -17,6 +17,10 @@ use wire::nvme::{
     Abort, AdminCommand, Command, DISCOVERY_NQN, GetLogPage, Identify, IoOpcode, SglDescriptor,
 };
 
+mod handshakes;
+
+pub(super) use handshakes::KEY;
+
 /// Longest set-up time of a load.
 const SETUP: Duration = Duration::from_secs(120);
 
@@ -72,6 +76,8 @@ base::named! {
         NoFiles = "no_files",
         /// Hosts that never read, and 2,000 idle queues, on a target with little memory.
         LittleMemory = "little_memory",
+        /// 1,000 TLS handshakes per second, each on a connection of its own.
+        Handshakes = "handshakes",
     }
 }
 
@@ -99,6 +105,7 @@ impl Load {
             Self::Aborts => vec![aborts; 2],
             Self::NoFiles => vec![no_files],
             Self::LittleMemory => vec![deaf, |worker| idle(worker, 2_000)],
+            Self::Handshakes => vec![handshakes::run],
         }
     }
 }

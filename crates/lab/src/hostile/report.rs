@@ -9,6 +9,9 @@ use std::fmt;
 /// one.
 pub(super) const RATIO_MAX: f64 = 1.5;
 
+/// The same under TLS handshakes, which do not run on the threads that carry data.
+pub(super) const RATIO_MAX_HANDSHAKES: f64 = 1.2;
+
 /// Lower bound of the neighbour's completed commands under a load, as a fraction of the undisturbed
 /// number. With one command in flight at a time, a stalled command is only one of many in the
 /// percentile, but takes the time of many.

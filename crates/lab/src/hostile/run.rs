@@ -6,10 +6,11 @@
 
 use super::HostileArgs;
 use super::confined::Confined;
-use super::loads::{Load, Size, beside};
+use super::loads::{KEY, Load, Size, beside};
 use super::neighbour::{Measured, Neighbour};
-use super::report::{HostileReport, LoadResult, RATE_RATIO_MIN, RATIO_MAX};
+use super::report::{HostileReport, LoadResult, RATE_RATIO_MIN, RATIO_MAX, RATIO_MAX_HANDSHAKES};
 use crate::Note;
+use crate::folder::Folder;
 use crate::peer::Peer;
 use crate::proc::{cpu_seconds, memory_bytes};
 use crate::process::Target;
@@ -20,6 +21,9 @@ use host::Host;
 use load::Machine;
 use load::RunSummary;
 use reactor::{PollPolicy, placement};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
 /// Memory of the target's namespace, in bytes.
@@ -55,8 +59,8 @@ pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<HostileReport> {
     let mut lines = Vec::new();
     for load in Load::ALL.into_iter().filter(|load| chosen(load.name())) {
         let name = load.name();
-        let confines = matches!(load, Load::NoFiles | Load::LittleMemory);
-        if confines && args.target.is_some() {
+        let own = matches!(load, Load::NoFiles | Load::LittleMemory | Load::Handshakes);
+        if own && args.target.is_some() {
             note(format_args!(
                 "{name}: needs a target started for it; skipped"
             ));
@@ -108,7 +112,12 @@ fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> LoadResult {
     let runs = || pairs.iter().flat_map(|p| [&p.undisturbed, &p.disturbed]);
     let failed = runs().map(|run| run.failed).sum();
     let cpu: Vec<_> = pairs.iter().filter_map(|pair| pair.cpu_percent).collect();
-    let in_time = ratio.median <= RATIO_MAX && rate_ratio.median >= RATE_RATIO_MIN;
+    let ratio_max = if load == Load::Handshakes.name() {
+        RATIO_MAX_HANDSHAKES
+    } else {
+        RATIO_MAX
+    };
+    let in_time = ratio.median <= ratio_max && rate_ratio.median >= RATE_RATIO_MIN;
     LoadResult {
         load,
         done: pairs.iter().map(|pair| pair.done).sum(),
@@ -133,13 +142,16 @@ fn line(load: &'static str, pairs: &[Pair], smoke: bool) -> LoadResult {
 
 /// Runs the neighbour undisturbed, and then under the load.
 fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
+    let key = (load == Load::Handshakes).then(key_file).transpose()?;
+    let path = key.as_ref().map(|(_, path)| path.as_str());
+    let tls = path.map(|path| ["--tls", "allowed", "--tls-key", path]);
+    let further: Vec<_> = ["--log", "error"]
+        .into_iter()
+        .chain(tls.into_iter().flatten())
+        .collect();
     let target = match args.target {
         Some(_) => None,
-        None => Some(Target::start(
-            &[args.target_core],
-            RAM_BYTES,
-            &["--log", "error"],
-        )?),
+        None => Some(Target::start(&[args.target_core], RAM_BYTES, &further)?),
     };
     // Only now, because a process inherits the processor affinity of its parent.
     let core = CoreId(args.load_core);
@@ -193,6 +205,23 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
         done,
         confined_by: confined.as_ref().map(|confined| confined.by),
     })
+}
+
+/// Writes the key of the hosts that shake hands to a file, in a folder that is removed afterwards.
+fn key_file() -> Result<(Folder, String)> {
+    let folder = Folder::new("hostile")?;
+    let path = folder.path().join("key");
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    file.write_all(KEY.as_bytes())?;
+    let path = path
+        .to_str()
+        .context("the temporary folder's name is no text")?;
+    Ok((folder, path.to_owned()))
 }
 
 /// Checks that a host can connect and is served; retries for `patience`.
