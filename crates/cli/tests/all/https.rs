@@ -276,7 +276,7 @@ fn files_that_cannot_be_used_are_named_at_the_start() {
     for (certificate, key, more, expected) in [
         (&missing, &key, None, "api_certificate: cannot use"),
         (&key, &key, None, "it has no certificate in PEM form"),
-        (&certificate, &certificate, None, "its mode"),
+        (&certificate, &certificate, None, "run: chmod 600"),
         (&certificate, &other, None, "api_key: cannot use"),
         (&certificate, &open, None, "run: chmod 600"),
         (&certificate, &key, Some(&tokens), "api_tokens: cannot use"),

@@ -190,7 +190,7 @@ mod tests {
             (
                 vec![b'A'; CRYPT_KEY_BYTES_MAX + 1],
                 0o600,
-                "more than 4096 bytes",
+                "larger than 4096 bytes",
             ),
             (vec![0xFF; 9], 0o600, "not text"),
             (

@@ -252,7 +252,7 @@ fn extents_that_left_alone_are_given_up_together() {
             BlockError::TimedOut
         };
         let is_error = |extent: &block::Extent| extent.result == Err(error);
-        assert!(done.extents.iter().any(is_error));
+        assert!(done.extents.iter().any(is_error), "{:?}", done.extents);
         bed.peer.change(|behaviour| behaviour.hold = 0);
         bed.core.submit(2, WRITE, 2);
         for _ in 0..20 {

@@ -1,5 +1,6 @@
 //! The hostile loads.
 
+use super::handshake::{psk, shake};
 use crate::peer::Peer;
 use anyhow::{Result, ensure};
 use base::units::CoreId;
@@ -17,10 +18,6 @@ use wire::nvme::{
     Abort, AdminCommand, Command, DISCOVERY_NQN, GetLogPage, Identify, IoOpcode, SglDescriptor,
 };
 
-mod handshakes;
-
-pub(super) use handshakes::KEY;
-
 /// Longest set-up time of a load.
 const SETUP: Duration = Duration::from_secs(120);
 
@@ -29,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// I/O queues of a host that connects many: one less than the default maximum of a target.
 const QUEUES: u16 = 127;
+
+/// TLS handshakes per second.
+const HANDSHAKES: usize = 1000;
 
 /// Entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
@@ -105,7 +105,7 @@ impl Load {
             Self::Aborts => vec![aborts; 2],
             Self::NoFiles => vec![no_files],
             Self::LittleMemory => vec![deaf, |worker| idle(worker, 2_000)],
-            Self::Handshakes => vec![handshakes::run],
+            Self::Handshakes => vec![handshakes],
         }
     }
 }
@@ -234,6 +234,28 @@ pub(super) fn beside<T>(
             done.load(Ordering::Relaxed),
         ))
     })
+}
+
+fn handshakes(worker: &Worker<'_>) -> Result<()> {
+    let psk = psk(&worker.host(0), &worker.peer.nqn)?;
+    let every = Duration::from_secs(1) / u32::try_from(worker.size.of(HANDSHAKES))?;
+    let mut next = Instant::now();
+    let mut begun = false;
+    while worker.goes_on() {
+        let is_secured = shake(dial(worker.peer.address)?, &psk)?;
+        worker.count(is_secured.into());
+        if !std::mem::replace(&mut begun, true) {
+            ensure!(is_secured, "the target refuses TLS");
+            worker.has_begun();
+        }
+        next += every;
+        match next.checked_duration_since(Instant::now()) {
+            Some(early) => std::thread::sleep(early.min(PAUSE)),
+            // It does not make up for what was too slow.
+            None => next = Instant::now(),
+        }
+    }
+    Ok(())
 }
 
 fn half_open(worker: &Worker<'_>) -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod args;
 mod confined;
+mod handshake;
 mod loads;
 mod neighbour;
 mod report;

@@ -6,7 +6,8 @@
 
 use super::HostileArgs;
 use super::confined::Confined;
-use super::loads::{KEY, Load, Size, beside};
+use super::handshake::KEY;
+use super::loads::{Load, Size, beside};
 use super::neighbour::{Measured, Neighbour};
 use super::report::{HostileReport, LoadResult, RATE_RATIO_MIN, RATIO_MAX, RATIO_MAX_HANDSHAKES};
 use crate::Note;
