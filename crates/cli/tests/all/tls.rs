@@ -5,10 +5,10 @@ use crate::common::{
     Folder, NQN, Serving, bench, code, json, logging_program, run, stderr, stdout,
 };
 use secure::psk::offers;
-use secure::{Hash, TlsKey};
-use std::io::{Read as _, Write as _};
+use secure::{Hash, Psk, TlsKey};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 const HOST: &str = "nqn.2026-11.io.switchyard:a-host";
 
@@ -161,6 +161,11 @@ fn a_key_file_that_others_may_read_is_refused() {
     }
 }
 
+fn hex(psk: &Psk) -> String {
+    let digits = psk.secret.iter().map(|byte| format!("{byte:02x}"));
+    digits.collect()
+}
+
 /// OpenSSL as the host: an implementation of TLS that is not ours. It sends an ICReq, and receives
 /// an ICResp.
 #[test]
@@ -170,11 +175,7 @@ fn openssl_as_a_host_is_served() {
     let file = key_file(&folder, "key", &key);
     let (serving, log) = serve(&folder, "127.0.0.1:0", &["--tls-key", &file]);
     for psk in offers(&key, HOST, NQN) {
-        let secret: String = psk
-            .secret
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let secret = hex(&psk);
         let mut client = Command::new("openssl")
             .args([
                 "s_client",
@@ -207,5 +208,80 @@ fn openssl_as_a_host_is_served() {
             "{}",
             stdout(&result)
         );
+    }
+}
+
+/// OpenSSL as a server, which is no NVMe/TCP target: it sends zeroes after the handshake.
+struct ForeignServer {
+    child: Child,
+    address: String,
+}
+
+impl ForeignServer {
+    fn start(args: &[&str]) -> Self {
+        let zeroes = std::fs::File::open("/dev/zero").expect("it is there");
+        let mut child = Command::new("openssl")
+            .args(["s_server", "-accept", "127.0.0.1:0", "-tls1_3"])
+            .args(args)
+            .stdin(zeroes)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl is installed");
+        let output = BufReader::new(child.stdout.take().expect("asked for"));
+        let mut lines = output.lines().map_while(Result::ok);
+        let address = lines.find_map(|line| Some(line.strip_prefix("ACCEPT ")?.to_owned()));
+        // It writes to its output until its end.
+        std::thread::spawn(move || lines.count());
+        let address = address.expect("it listens");
+        Self { child, address }
+    }
+}
+
+impl Drop for ForeignServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn our_host_names_what_openssl_as_a_server_is() {
+    let folder = Folder::new();
+    let key = a_key(7);
+    let file = key_file(&folder, "key", &key);
+    let (private, certificate) = (folder.path("private"), folder.path("certificate"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-nodes",
+            "-subj",
+            "/CN=target",
+        ])
+        .args(["-pkeyopt", "ec_paramgen_curve:P-256"])
+        .args(["-keyout", &private, "-out", &certificate])
+        .output()
+        .expect("openssl is installed");
+    code(&made, 0);
+    let certified = ["-cert", &certificate, "-key", &private];
+    for psk in offers(&key, HOST, NQN) {
+        let secret = hex(&psk);
+        let knows = ["-psk", &secret, "-psk_identity", &psk.identity];
+        for (args, error) in [
+            ([&certified[..], &knows].concat(), "protocol error"),
+            ([&["-nocert"][..], &knows].concat(), "protocol error"),
+            (certified.to_vec(), "a certificate instead"),
+            (vec!["-nocert"], "refused the TLS handshake"),
+        ] {
+            let server = ForeignServer::start(&args);
+            let identify = ["identify", &server.address, "--host-nqn", HOST];
+            let output = run(&[&identify[..], &with(&file)].concat());
+            code(&output, 2);
+            let text = stderr(&output);
+            assert!(text.contains(error), "{args:?}: {text}");
+        }
     }
 }
