@@ -55,7 +55,7 @@ pub enum Failure {
         expected: &'static str,
     },
     /// The peer ended the exchange.
-    #[error("the peer refused at {step}: {explanation}{}", remedy(*.explanation))]
+    #[error("the peer refused at {step}: {explanation}{}", remedy(.step, *.explanation))]
     Refused {
         /// The message to which it answered.
         step: &'static str,
@@ -67,10 +67,11 @@ pub enum Failure {
     TooMany,
 }
 
-/// What the reason of a controller usually means.
-fn remedy(explanation: Explanation) -> &'static str {
-    match explanation {
-        Explanation::Failed => {
+/// What the reason of the peer usually means.
+fn remedy(step: &str, explanation: Explanation) -> &'static str {
+    match (step, explanation) {
+        ("Success1", Explanation::Failed) => "; it expects another controller secret",
+        (_, Explanation::Failed) => {
             "; it has no secret for this host, or another one, or too many attempts failed"
         }
         _ => "",
