@@ -10,6 +10,7 @@ mod cache;
 mod calibrate;
 mod calibrate_destructive;
 mod calibrate_live;
+mod chap;
 mod common;
 mod discover;
 mod encryption;
