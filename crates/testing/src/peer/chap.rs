@@ -46,8 +46,9 @@ impl Connection {
                 });
             }));
         }
+        let noted = self.note(&progress);
         self.done(cid)?;
-        self.advanced(&progress)
+        noted
     }
 
     pub(super) fn message_due(&mut self, cid: u16, receive: AuthenticationTransfer) -> Step {
@@ -59,11 +60,14 @@ impl Connection {
             message = tamper(message);
         }
         assert!(message.len() <= receive.length as usize, "it has room");
+        let noted = self.note(&progress);
         self.send_data(cid, &message)?;
-        self.advanced(&progress)
+        noted
     }
 
-    fn advanced(&mut self, progress: &Progress) -> Step {
+    /// Records the progress. Called before the answer, so that a host that acts on it finds it
+    /// recorded. Returns the end of a connection that failed.
+    fn note(&mut self, progress: &Progress) -> Step {
         match progress {
             Progress::Authenticated => {
                 self.is_authenticated = true;
