@@ -6,8 +6,10 @@ use crate::raw::{RawEnd, RawState};
 use crate::world::World;
 use base::Nanos;
 use block::Geometry;
+use reactor::tls::{self, Handshake, Shaken, TlsError};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use target::{NamespaceOptions, SubsystemOptions, Target};
 use testing::{Dialect, Session};
 use wire::fabrics::ConnectData;
@@ -61,6 +63,8 @@ pub(crate) fn serve(target: &Target, disk: &Disk) {
 #[derive(Debug)]
 pub(crate) struct QueueByHand {
     end: Option<RawEnd>,
+    /// TLS.
+    tls: Option<Box<tls::Session>>,
     session: Session,
 }
 
@@ -78,14 +82,40 @@ pub(crate) enum Seen {
 }
 
 impl QueueByHand {
-    /// Connects to a target, and sends ICReq; `None` on failure.
+    /// Connects to a target; `None` on failure.
     pub(crate) fn dial(world: &World, address: SocketAddr) -> Option<Self> {
-        let queue = Self {
-            end: world.dial(address),
+        Some(Self {
+            end: Some(world.dial(address)?),
+            tls: None,
             session: Session::new(Dialect::default()),
+        })
+    }
+
+    /// Continues the handshake of a connection.
+    pub(crate) fn shake(&self, handshake: &mut Handshake) -> Poll<Result<Shaken, TlsError>> {
+        match &self.end {
+            Some(end) => end.shake(handshake),
+            None => Poll::Ready(Err(TlsError::Closed)),
+        }
+    }
+
+    /// Uses TLS from now on.
+    pub(crate) fn secure(&mut self, session: Box<tls::Session>) {
+        self.tls = Some(session);
+    }
+
+    /// Sends ICReq; `None` on failure.
+    pub(crate) fn begin(&mut self) -> Option<()> {
+        self.send_bytes(&Dialect::default().ic_req())
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.end.as_ref()?;
+        let is_sent = match &mut self.tls {
+            Some(session) => end.send_sealed(session, bytes),
+            None => end.send(bytes),
         };
-        let end = queue.end.as_ref()?;
-        end.send(&Dialect::default().ic_req()).then_some(queue)
+        is_sent.then_some(())
     }
 
     /// Takes the next PDU that has arrived.
@@ -94,7 +124,10 @@ impl QueueByHand {
             return Seen::Ended;
         };
         let mut input = Vec::new();
-        let state = end.receive(&mut input);
+        let state = match &mut self.tls {
+            Some(session) => end.receive_sealed(session, &mut input),
+            None => end.receive(&mut input),
+        };
         self.session.inward.feed(&input);
         while let Some(pdu) = self
             .session
@@ -122,19 +155,23 @@ impl QueueByHand {
     /// does not accept it.
     pub(crate) fn send(&mut self, command: Command, data: &[u8]) -> Option<u16> {
         let (bytes, cid) = self.session.command(command, data);
-        self.end.as_ref()?.send(&bytes).then_some(cid)
+        self.send_bytes(&bytes).map(|()| cid)
     }
 
-    /// Sends Connect for the admin queue of a new controller, or, with its identifier, for I/O
-    /// queue 1.
-    pub(crate) fn send_connect(&mut self, subsystem: &str, cntlid: Option<u16>) -> Option<u16> {
-        let (queue_id, keep_alive_ms) = match cntlid {
-            Some(_) => (1, 0),
-            None => (0, KEEP_ALIVE_MS),
+    /// Sends Connect as `host` for the admin queue of a new controller, or for an I/O queue: `of` are
+    /// the identifiers of its controller and the queue.
+    pub(crate) fn send_connect(
+        &mut self,
+        subsystem: &str,
+        host: &str,
+        of: Option<(u16, u16)>,
+    ) -> Option<u16> {
+        let (cntlid, queue_id, keep_alive_ms) = match of {
+            Some((cntlid, queue_id)) => (cntlid, queue_id, 0),
+            None => (ConnectData::CNTLID_DYNAMIC, 0, KEEP_ALIVE_MS),
         };
         let connect = testing::connect(queue_id, SQ_SIZE, keep_alive_ms);
-        let cntlid = cntlid.unwrap_or(ConnectData::CNTLID_DYNAMIC);
-        let data = testing::connect_data(subsystem, SUBSYSTEM, HOST_ID, cntlid);
+        let data = testing::connect_data(subsystem, host, HOST_ID, cntlid);
         self.send(connect.encode(0), &data.to_bytes())
     }
 }

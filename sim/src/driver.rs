@@ -1,8 +1,11 @@
 //! A driver in virtual time: the operations of a core, executed in the simulated network.
 
 mod events;
+mod handshakes;
 mod kernel;
 mod operations;
+mod secured;
+mod shaking;
 
 use crate::network::Concerns;
 use crate::shared::{Memory, Shared};
@@ -11,13 +14,16 @@ use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use kernel::Kernel;
 use reactor::arrivals::{Arrivals, DriverStep, Interest};
+use reactor::tls::{Attempts, Sealed, Server, Session, Side};
 use reactor::{
-    BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, OpKey, Outcome, Received,
-    SendList, SendListPool, SocketId, Stream, Wait, Wake,
+    BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, ListPosition, OpKey,
+    Outcome, Received, SendList, SendListPool, SocketId, Stream, Wait, Wake,
 };
+use secure::record::Alert;
+use shaking::{Dialling, Shaking};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,8 +49,12 @@ const IDLE_TURN_MAX: Nanos = Nanos(IDLE_TURN.0 << 9);
 struct Sending {
     key: OpKey,
     list: Box<SendList>,
-    /// Bytes taken by the network.
+    /// Bytes of the list that the network has taken; with TLS, that were encrypted.
     sent: usize,
+    /// With TLS, encrypted bytes for the network.
+    sealed: Option<Sealed>,
+    /// With TLS, the next byte of the list.
+    position: ListPosition,
     /// Earliest time of the next part.
     at: Time,
     broken: bool,
@@ -55,13 +65,36 @@ struct Sending {
 impl Sending {
     /// Returns true if only its completion remains to be reported.
     fn is_over(&self) -> bool {
-        self.broken || self.sent == self.list.bytes()
+        self.broken || self.left() == 0
+    }
+
+    /// Bytes that the network has not taken.
+    fn left(&self) -> usize {
+        let sealed = self.sealed.as_ref();
+        let sealed = sealed.map_or(0, |sealed| sealed.unsent().len());
+        self.list.bytes() - self.sent + sealed
+    }
+
+    /// Appends the next bytes, at most `most`, to `out`.
+    fn read(&self, most: usize, out: &mut Vec<u8>) {
+        let bytes = self.left().min(most);
+        self.list.append_to(self.sent..self.sent + bytes, out);
+    }
+
+    /// Notes that the network has taken these bytes.
+    fn took(&mut self, bytes: usize) {
+        match &mut self.sealed {
+            Some(sealed) => sealed.sent(bytes),
+            None => self.sent += bytes,
+        }
     }
 }
 
 #[derive(Debug)]
 struct Socket {
     end: u64,
+    /// TLS.
+    session: Option<Box<Session>>,
     interest: Interest,
     /// The ring reports arrivals.
     watched: bool,
@@ -77,6 +110,27 @@ fn receive_class(memory: &Memory) -> [BufferClass; 1] {
         count: memory.receive_buffers,
     }]
 }
+
+#[derive(Debug)]
+struct Listener {
+    address: SocketAddr,
+    accept: Option<OpKey>,
+    /// TLS of its connections.
+    tls: Option<Arc<Server>>,
+}
+
+/// A connection that is being made.
+#[derive(Debug)]
+struct Connecting {
+    /// Time of the result.
+    at: Time,
+    key: OpKey,
+    end: io::Result<u64>,
+    tls: Option<Box<Dialling>>,
+}
+
+/// The address of every peer.
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 1024);
 
 /// The state of a core between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +159,9 @@ pub struct SimDriver {
     /// Open sockets, in the order of their slots: few of all possible ones.
     open: Vec<SlabKey>,
     arrivals: Arrivals,
-    listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
-    connecting: Vec<(Time, OpKey, io::Result<u64>)>,
+    listeners: Vec<Option<Listener>>,
+    connecting: Vec<Connecting>,
+    shaking: Vec<Shaking>,
     ready: Vec<Completion>,
     buffers: BufferPool,
     send_lists: SendListPool,
@@ -167,6 +222,7 @@ impl SimDriver {
             arrivals: Arrivals::new(SOCKETS),
             listeners: Vec::new(),
             connecting: Vec::new(),
+            shaking: Vec::new(),
             ready: Vec::new(),
             buffers,
             send_lists: SendListPool::default(),
@@ -367,10 +423,11 @@ impl SimDriver {
             .expect("the owner of a socket closes it last")
     }
 
-    fn adopt_end(&mut self, end: u64) -> SocketId {
+    fn adopt_end(&mut self, end: u64, session: Option<Box<Session>>) -> SocketId {
         self.world.borrow_mut().network.adopt(end, self.number);
         let socket = Socket {
             end,
+            session,
             interest: Interest::new(self.now()),
             watched: false,
             receiving: None,
@@ -398,6 +455,8 @@ impl SimDriver {
             key,
             list,
             sent: 0,
+            sealed: None,
+            position: ListPosition::default(),
             at: Time::ZERO,
             broken: false,
             in_line: false,
@@ -418,26 +477,45 @@ impl SimDriver {
         }
     }
 
-    fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
-        let world = &mut *self.world.borrow_mut();
-        let now = world.now;
-        if world.network.is_unreachable() {
-            let at = now + timeout;
-            world.network.note(at, now, Concerns::Core(self.number));
-            let silence = Err(io::Error::from(io::ErrorKind::TimedOut));
-            self.connecting.push((at, key, silence));
-            return;
-        }
-        let end = world
-            .network
-            .connect(address, self.host, now, &mut world.prng);
-        let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
-        let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
-        world.network.note(at, now, Concerns::Core(self.number));
-        self.connecting.push((at, key, end));
+    fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos, tls: Option<Side>) {
+        let deadline = self.world.borrow().now + timeout;
+        let tls = match tls {
+            Some(Side::Client(client)) => Some(Box::new(Dialling {
+                address,
+                attempts: Attempts::new(client),
+                deadline,
+            })),
+            _ => None,
+        };
+        self.dial(key, address, deadline, tls);
     }
 
-    fn close(&mut self, closing: OpKey, socket: SocketId) {
+    /// Makes a connection, until `deadline`.
+    fn dial(
+        &mut self,
+        key: OpKey,
+        address: SocketAddr,
+        deadline: Time,
+        tls: Option<Box<Dialling>>,
+    ) {
+        let world = &mut *self.world.borrow_mut();
+        let now = world.now;
+        let (at, end) = if world.network.is_unreachable() {
+            (deadline, Err(io::ErrorKind::TimedOut.into()))
+        } else {
+            let end = world
+                .network
+                .connect(address, self.host, now, &mut world.prng);
+            let longest = deadline.since(now).0.clamp(1, 1_000_000);
+            let at = now + Nanos(world.prng.below(longest));
+            (at, end.ok_or(io::ErrorKind::ConnectionRefused.into()))
+        };
+        world.network.note(at, now, Concerns::Core(self.number));
+        self.connecting.push(Connecting { at, key, end, tls });
+    }
+
+    /// Closes a socket; with TLS, its peer learns that nothing follows if `says_so`.
+    fn close(&mut self, closing: OpKey, socket: SocketId, says_so: bool) {
         let slot = self.key(socket);
         let (arrivals, mut kernel) = self.split();
         arrivals.closes(slot, &mut kernel);
@@ -446,8 +524,17 @@ impl SimDriver {
         assert!(socket.closing.is_none(), "a socket is closed once");
         socket.closing = Some(closing);
         socket.watched = false;
+        if says_so {
+            let world = &mut *self.world.borrow_mut();
+            let (network, prng) = (&mut world.network, &mut world.prng);
+            socket.end_session(Alert::CLOSE_NOTIFY, network, world.now, prng);
+        }
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
-        if let Some(Sending { key, list, .. }) = sending {
+        if let Some(Sending {
+            key, list, sealed, ..
+        }) = sending
+        {
+            self.give_back(sealed);
             let result = Err(io::ErrorKind::ConnectionAborted.into());
             self.complete(key, Outcome::Sent { list, result });
         }
@@ -462,6 +549,13 @@ impl SimDriver {
             let now = self.world.borrow().now;
             self.world.borrow_mut().network.close(socket.end, now);
             self.complete(closing, Outcome::Closed);
+        }
+    }
+
+    /// Returns the memory of a send.
+    fn give_back(&self, sealed: Option<Sealed>) {
+        if let Some(sealed) = sealed {
+            self.world.borrow_mut().tls.give_back(sealed);
         }
     }
 
@@ -485,7 +579,7 @@ impl SimDriver {
         };
         assert!(socket.sending.is_none(), "nothing is being sent");
         self.abort_receive(socket.receiving);
-        let stream = Stream::Simulated(socket.end);
+        let stream = Stream::Simulated(socket.end, socket.session);
         self.complete(key, Outcome::Released(stream));
     }
 }
@@ -499,12 +593,13 @@ impl Drop for SimDriver {
         let world = &mut *world;
         let open = self.sockets.iter().map(|(_, socket)| socket.end);
         let connected = self.connecting.iter();
-        let connected = connected.filter_map(|(_, _, end)| end.as_ref().ok().copied());
-        for end in open.chain(connected) {
+        let connected = connected.filter_map(|it| it.end.as_ref().ok().copied());
+        let shaking = self.shaking.iter().map(|it| it.end);
+        for end in open.chain(connected).chain(shaking) {
             world.network.reset(end, world.now, &mut world.prng);
         }
-        for (address, _) in self.listeners.iter().flatten() {
-            world.network.unlisten(*address);
+        for listener in self.listeners.iter().flatten() {
+            world.network.unlisten(listener.address);
         }
         let spare = &mut world.spare_buffers;
         spare.keep(&self.memory.buffers, &self.buffers);

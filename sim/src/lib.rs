@@ -23,6 +23,7 @@ mod network;
 pub mod oracle;
 mod path_core;
 pub mod paths;
+mod peer;
 mod raw;
 pub mod rights;
 pub mod scaling;

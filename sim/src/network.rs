@@ -27,6 +27,15 @@ pub(crate) enum Arrival {
     Broken,
 }
 
+/// The next byte of an end, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peeked {
+    Nothing,
+    Byte(u8),
+    End,
+    Broken,
+}
+
 /// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -155,7 +164,7 @@ impl Network {
         for number in [near, near + 1] {
             self.open.insert(number);
             let stream = self.spare.pop().unwrap_or_default();
-            self.ends.push(End::new(origin, stream));
+            self.ends.push(End::new(origin, UNPROTECTED_BYTES, stream));
         }
         self.note(arrival, now, concerns);
         Some(near)
@@ -309,17 +318,30 @@ impl Network {
     /// Checks the bytes that `end` sends. An answer to a deliberately changed PDU is no violation
     /// of the end that sends it.
     fn tap(&mut self, end: u64, bytes: &[u8]) {
-        let near = &mut self.ends[at(end & !1)];
-        if self.watches && !self.liars.contains_key(&near.origin) {
-            let tap = near.tap.get_or_insert_with(|| Box::new(Wiretap::new()));
+        if let Some(tap) = self.tap_of(end) {
             tap.sends(end & 1 == 0, bytes);
         }
+    }
+
+    /// Checks the records in which `end` is about to send these bytes.
+    pub(crate) fn tap_sealed(&mut self, end: u64, bytes: &[u8], records: &[u8]) {
+        if let Some(tap) = self.tap_of(end) {
+            tap.seals(end & 1 == 0, bytes, records);
+        }
+    }
+
+    fn tap_of(&mut self, end: u64) -> Option<&mut Wiretap> {
+        let near = &mut self.ends[at(end & !1)];
+        let taps = self.watches && !self.liars.contains_key(&near.origin);
+        taps.then(|| &mut **near.tap.get_or_insert_with(|| Box::new(Wiretap::new())))
     }
 
     /// Returns the bytes that arrive for those that `end` sends: with a flipped bit, or a
     /// deliberate change.
     fn damaged<'a>(&mut self, end: u64, bytes: &'a [u8], prng: &mut Prng) -> Cow<'a, [u8]> {
-        let (origin, carried) = (self.end(end).origin, self.end(end ^ 1).carried);
+        let origin = self.end(end).origin;
+        let peer = self.end(end ^ 1);
+        let spared = peer.spared.saturating_sub(peer.carried);
         if let Some(&(lies, one_in)) = self.liars.get(&origin)
             && lies.are_told(end & 1 == 0)
             && chance(one_in, prng)
@@ -327,7 +349,6 @@ impl Network {
             self.totals.lies += 1;
             return Cow::Owned(lie(bytes, prng));
         }
-        let spared = UNPROTECTED_BYTES.saturating_sub(carried);
         let protected = (bytes.len() as u64).saturating_sub(spared);
         if protected == 0 || !chance(self.faults.flip_one_in, prng) {
             return Cow::Borrowed(bytes);
@@ -443,6 +464,32 @@ impl Network {
         } else {
             Arrival::Nothing
         }
+    }
+
+    /// Returns the next byte, which stays where it is.
+    pub(crate) fn peek(&self, end: u64, now: Time) -> Peeked {
+        let state = &self.ends[at(end)];
+        match state.first(now) {
+            Some(byte) => Peeked::Byte(byte),
+            None if state.broken() <= now => Peeked::Broken,
+            None if state.is_over(now) => Peeked::End,
+            None => Peeked::Nothing,
+        }
+    }
+
+    /// Reads the next bytes that `end` received.
+    pub(crate) fn read_into(&mut self, end: u64, into: &mut [u8]) {
+        let mut at = 0;
+        self.read(end, into.len(), |bytes| {
+            into[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        });
+    }
+
+    /// Flips no bit of the next `bytes` that `end` sends.
+    pub(crate) fn spare(&mut self, end: u64, bytes: usize) {
+        let peer = self.end(end ^ 1);
+        peer.spared = peer.spared.max(peer.carried + bytes as u64);
     }
 
     /// Reads the next `count` bytes that `end` received, and passes them to `out` in one or two

@@ -2,8 +2,13 @@
 //! behaviour.
 
 use crate::network::{Arrival, Sent};
+use crate::peer::ShakingEnd;
 use crate::world::World;
+use reactor::tls::{Handshake, Session, Shaken, TlsError};
+use reactor::{ListPosition, SendList};
+use secure::record::RECORD_MAX;
 use std::net::SocketAddr;
+use std::task::Poll;
 
 /// Origin of raw connections; hosts count from 1.
 const ORIGIN: u64 = u64::MAX;
@@ -86,6 +91,50 @@ impl RawEnd {
                     .read(end, bytes, |bytes| out.extend_from_slice(bytes)),
             }
         }
+    }
+
+    /// Continues the TLS handshake of this end.
+    pub(crate) fn shake(&self, handshake: &mut Handshake) -> Poll<Result<Shaken, TlsError>> {
+        handshake.advance(&mut ShakingEnd {
+            world: &mut self.world.shared.borrow_mut(),
+            end: self.number,
+            is_full: false,
+        })
+    }
+
+    /// As [`send`](Self::send), with TLS.
+    pub(crate) fn send_sealed(&self, session: &mut Session, bytes: &[u8]) -> bool {
+        let mut list = SendList::new();
+        list.push_header(bytes);
+        let mut sealed = {
+            let shared = &mut *self.world.shared.borrow_mut();
+            let mut sealed = shared.tls.take();
+            session.seal(&list, &mut ListPosition::default(), &mut sealed);
+            shared
+                .network
+                .tap_sealed(self.number, bytes, sealed.unsent());
+            sealed
+        };
+        let is_sent = self.send(sealed.unsent());
+        sealed.sent(sealed.unsent().len());
+        self.world.shared.borrow_mut().tls.give_back(sealed);
+        is_sent
+    }
+
+    /// As [`receive`](Self::receive), with TLS.
+    pub(crate) fn receive_sealed(&self, session: &mut Session, out: &mut Vec<u8>) -> RawState {
+        let mut arrived = Vec::new();
+        let state = self.receive(&mut arrived);
+        let mut memory = vec![0; RECORD_MAX + arrived.len()];
+        let begun = session.begin(&mut memory);
+        memory.truncate(begun + arrived.len());
+        memory[begun..].copy_from_slice(&arrived);
+        let mut data = vec![0; memory.len()];
+        match session.open(&mut memory, None, &mut data) {
+            Ok((_, bytes)) => out.extend_from_slice(&data[..bytes]),
+            Err(_) => return RawState::Ended,
+        }
+        state
     }
 
     /// Returns true if [`receive`](Self::receive) would find anything.

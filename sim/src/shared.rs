@@ -2,6 +2,7 @@
 
 use crate::network::Network;
 use base::{Nanos, Prng, Time};
+use reactor::tls::TlsMemory;
 use reactor::{BufferClass, BufferPool};
 
 /// State shared by all simulated cores.
@@ -16,6 +17,8 @@ pub(crate) struct Shared {
     pub(crate) spare_buffers: SpareBuffers,
     /// Bytes of the current send.
     pub(crate) outgoing: Vec<u8>,
+    /// Memory for the records of sends and receives.
+    pub(crate) tls: TlsMemory,
     /// Number of turns taken.
     pub(crate) turns: u64,
 }

@@ -19,7 +19,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{DeviceQos, Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+use target::{DeviceQos, Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target, TlsMode};
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -126,12 +126,14 @@ fn all_answered(reports: &[Rc<RefCell<ApplicationReport>>], wanted: u64) -> bool
 /// Listen address of a target, on a port that the world chooses.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0);
 
-/// Returns the cores of a target that listens on `address`, and its actual address.
+/// Returns the cores of a target that listens on `address`, and its actual address. It uses
+/// TLS in this mode.
 pub(crate) fn target_cores(
     world: &World,
     shared: &Arc<Target>,
     count: usize,
     mut address: SocketAddr,
+    tls: TlsMode,
 ) -> (Vec<TargetCore>, SocketAddr) {
     let mut cores = Vec::new();
     for index in 0..count {
@@ -145,7 +147,11 @@ pub(crate) fn target_cores(
         shared.stays_on(index, CoreId(core));
         let mut service = shared.poll_group(index, op_namespace);
         if index == 0 {
-            let bound = driver.listen(address, &SocketOptions::default());
+            let options = SocketOptions {
+                tls: shared.tls(tls),
+                ..SocketOptions::default()
+            };
+            let bound = driver.listen(address, &options);
             let (listener, bound) = bound.expect("a free address");
             service.add_listener(listener);
             address = bound;
@@ -161,7 +167,7 @@ pub(crate) fn target_cores(
 /// If it does not begin to serve.
 #[must_use]
 pub fn serve(world: &World, shared: &Arc<Target>, count: usize) -> (Vec<TargetCore>, SocketAddr) {
-    let (mut cores, address) = target_cores(world, shared, count, ANY_PORT);
+    let (mut cores, address) = target_cores(world, shared, count, ANY_PORT, TlsMode::Off);
     let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
     settle(world, &mut cores, || attached.poll().is_some());
     (cores, address)

@@ -5,6 +5,9 @@
 //! answer is sent before its receiver acts on it, so a command that has ended here has ended for
 //! both ends.
 
+mod records;
+
+use records::{HANDSHAKE, Records};
 use std::collections::BTreeMap;
 use testing::IoCommand;
 use wire::fabrics::{Connect, FabricsCommand};
@@ -150,6 +153,10 @@ pub(crate) struct Wiretap {
     commands: BTreeMap<u16, Asked>,
     /// Unfulfilled R2Ts by TTAG.
     transfers: BTreeMap<u16, Transfer>,
+    /// Nothing was sent yet.
+    is_new: bool,
+    /// With TLS, its records.
+    records: Option<Records>,
 }
 
 impl Wiretap {
@@ -164,6 +171,8 @@ impl Wiretap {
             data_of: [None; 2],
             commands: BTreeMap::new(),
             transfers: BTreeMap::new(),
+            is_new: true,
+            records: None,
         }
     }
 
@@ -171,7 +180,29 @@ impl Wiretap {
     ///
     /// # Panics
     /// If they violate the protocol.
-    pub(crate) fn sends(&mut self, by_host: bool, mut bytes: &[u8]) {
+    pub(crate) fn sends(&mut self, by_host: bool, bytes: &[u8]) {
+        let is_new = std::mem::take(&mut self.is_new);
+        if is_new && bytes.first() == Some(&HANDSHAKE) {
+            self.records = Some(Records::default());
+        }
+        match &mut self.records {
+            Some(records) => records.sends(by_host, bytes),
+            None => self.pdus(by_host, bytes),
+        }
+    }
+
+    /// Checks records with these bytes, which one end is about to send.
+    ///
+    /// # Panics
+    /// If the bytes violate the protocol, or the records do not protect them.
+    pub(crate) fn seals(&mut self, by_host: bool, bytes: &[u8], sealed: &[u8]) {
+        let records = self.records.as_mut();
+        let records = records.expect("a handshake comes before the first record");
+        records.seals(bytes, sealed);
+        self.pdus(by_host, bytes);
+    }
+
+    fn pdus(&mut self, by_host: bool, mut bytes: &[u8]) {
         loop {
             let framer = if by_host {
                 &mut self.from_host

@@ -5,6 +5,7 @@ use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
 use crate::shared::{Memory, Pace, Shared, SpareBuffers};
 use crate::stirred::CoreNumber;
 use base::{Nanos, Prng, Time};
+use reactor::tls::TlsMemory;
 use reactor::{Core, Driver as _, Service, Wait};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -107,6 +108,7 @@ impl World {
             memory: Memory::default(),
             spare_buffers: SpareBuffers::default(),
             outgoing: Vec::new(),
+            tls: TlsMemory::default(),
             turns: 0,
         };
         Self {

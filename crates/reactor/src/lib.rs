@@ -46,5 +46,5 @@ pub use op::{
 };
 pub use op_namespace::{Guard, OpNamespaceLease};
 pub use random::fill_random;
-pub use send_list::{Segment, SendList, SendListPool};
+pub use send_list::{ListPosition, Segment, SendList, SendListPool};
 pub use sleeper::Sleeper;

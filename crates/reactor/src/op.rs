@@ -84,8 +84,8 @@ pub struct FileId(pub u32);
 pub enum Stream {
     /// A connected TCP socket of the kernel, with the keys of its TLS.
     Socket(OwnedFd, Option<Box<Session>>),
-    /// One end of a connection in the simulator.
-    Simulated(u64),
+    /// One end of a connection in the simulator, with the keys of its TLS.
+    Simulated(u64, Option<Box<Session>>),
 }
 
 impl Stream {
@@ -94,7 +94,7 @@ impl Stream {
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Socket(fd, _) => rustix::net::getsockname(fd).ok()?.try_into().ok(),
-            Self::Simulated(_) => None,
+            Self::Simulated(..) => None,
         }
     }
 
@@ -102,8 +102,9 @@ impl Stream {
     #[must_use]
     pub fn proven(&self) -> Option<&Proven> {
         match self {
-            Self::Socket(_, session) => session.as_deref().map(Session::proven),
-            Self::Simulated(_) => None,
+            Self::Socket(_, session) | Self::Simulated(_, session) => {
+                session.as_deref().map(Session::proven)
+            }
         }
     }
 }

@@ -244,7 +244,7 @@ impl SendList {
 
 /// A place in a list, to continue [copying](SendList::gather).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ListPosition {
+pub struct ListPosition {
     segment: usize,
     /// Offset in the segment, in bytes.
     within: usize,
@@ -254,7 +254,8 @@ pub(crate) struct ListPosition {
 
 impl ListPosition {
     /// Returns the offset in the list, in bytes.
-    pub(crate) const fn bytes(self) -> usize {
+    #[must_use]
+    pub const fn bytes(self) -> usize {
         self.total
     }
 }

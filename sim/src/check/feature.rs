@@ -21,7 +21,7 @@ base::named! {
         Refusals = "refusals",
         /// Header and data digests.
         Digests = "digests",
-        /// The network flips bits; only with digests.
+        /// The network flips bits; only with digests or TLS.
         Flips = "flips",
         /// Cores stall at times, as if delayed by other threads.
         Stalls = "stalls",
@@ -118,6 +118,10 @@ base::named! {
         ByHand = "by-hand",
         /// Volumes are encrypted, and changes of their keys are interrupted.
         Crypt = "crypt",
+        /// Hosts use TLS, some only where targets require it, and strangers do not prove their names.
+        Tls = "tls",
+        /// Targets know some or none of the TLS keys of hosts, and this changes.
+        Keys = "keys",
     }
 }
 
@@ -126,7 +130,6 @@ impl Feature {
     const fn needs(self) -> Option<Self> {
         match self {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
-            Self::Flips => Some(Self::Digests),
             Self::Tears => Some(Self::Slow),
             Self::OtherVolume | Self::PowerLoss | Self::OtherLimits | Self::Splits => {
                 Some(Self::TargetCrashes)
@@ -134,6 +137,7 @@ impl Feature {
             // Other hosts have one core.
             Self::SwitchedPaths | Self::ThreadDeaths => Some(Self::HostPaths),
             Self::CorePauses => Some(Self::Switched),
+            Self::Keys => Some(Self::Tls),
             _ => None,
         }
     }
@@ -161,6 +165,9 @@ impl FromStr for Feature {
 pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     let has = features.clone();
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));
+    if !has.contains(&Feature::Digests) && !has.contains(&Feature::Tls) {
+        features.remove(&Feature::Flips);
+    }
     if has.contains(&Feature::Syncs) {
         // Each of these sets the requests that applications issue in addition to Flushes.
         features.remove(&Feature::Splits);

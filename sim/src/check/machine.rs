@@ -5,6 +5,7 @@ mod deaths;
 mod ending;
 mod hosts;
 mod incidents;
+mod keys;
 mod orphans;
 
 use super::Survived;
@@ -13,6 +14,7 @@ use super::cast::{Cast, Host, LANES, Process};
 use super::feature::Feature;
 use super::plan::Plan;
 use super::tenants::{Tenants, host_name};
+use super::tls::{Keys, KnownKeys};
 use super::volume::{DispatcherCore, Volume};
 use crate::application::{Application, ApplicationReport};
 use crate::disk::{Disk, DiskFaults};
@@ -30,7 +32,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{NamespaceOptions, SubsystemOptions, Target};
+use target::{NamespaceOptions, SubsystemOptions, Target, TlsMode};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -58,6 +60,8 @@ struct Known {
     tenants: Tenants,
     /// Permissions by host, then by volume.
     rights: Vec<Vec<Rights>>,
+    /// TLS keys of the hosts.
+    keys: KnownKeys,
 }
 
 /// A complete run.
@@ -75,6 +79,9 @@ pub(super) struct Machine {
     /// Requests answered to these applications.
     answered: Rc<Cell<u64>>,
     audits: Rc<RefCell<Vec<Audit>>>,
+    /// TLS keys of the hosts, and the draws of others.
+    keys: Keys,
+    key_prng: Prng,
     /// Runners of hosts' paths replaced by other submitters.
     deposed: Rc<Cell<u64>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
@@ -91,6 +98,8 @@ impl Machine {
             made += 1;
             Volume::new(made - 1, plan, prng)
         };
+        let mut key_prng = Prng::from_seed(seed ^ 0x6B65_7973);
+        let keys = Keys::draw(&mut key_prng, plan.hosts);
         let known = (1..).take(plan.targets).map(|number| Known {
             address: SocketAddr::from(([10, 0, 0, number], 4420)),
             volumes: (0..plan.volumes).map(|_| volume(&mut prng)).collect(),
@@ -101,6 +110,7 @@ impl Machine {
             by_hand: crate::by_hand::disk(number.into()),
             tenants: Tenants::default(),
             rights: Vec::new(),
+            keys: keys.known(),
         });
         let mut known: Vec<_> = known.collect();
         for target in &mut known {
@@ -120,6 +130,8 @@ impl Machine {
             reports: Vec::new(),
             answered: Rc::default(),
             audits: Rc::default(),
+            keys,
+            key_prng,
             deposed: Rc::default(),
             incidents: BTreeMap::new(),
         };
@@ -180,9 +192,11 @@ impl Machine {
         shared
             .set_tenants(&known.tenants.tenancy())
             .expect("a good tenancy");
+        shared.set_keys(known.keys.ring());
         // The target's memory in addition to that of its hosts suffices for them.
         self.world.set_memory(self.plan.memory.clone());
-        let (mut cores, _) = target_cores(&self.world, &shared, count, known.address);
+        let tls = self.plan.tls.as_ref().map_or(TlsMode::Off, |tls| tls.mode);
+        let (mut cores, _) = target_cores(&self.world, &shared, count, known.address, tls);
         let buffers = cores
             .iter()
             .map(|core| core.driver.free_buffers())
@@ -224,6 +238,12 @@ impl Machine {
         SubsystemOptions {
             allow_any_host: !self.has(Feature::Denials),
             allowed_hosts: (0..self.plan.hosts).map(host_name).collect(),
+            authentication: self
+                .plan
+                .tls
+                .as_ref()
+                .map(|tls| tls.authentication)
+                .unwrap_or_default(),
             ..SubsystemOptions::open_to_all(SUBSYSTEM)
         }
     }

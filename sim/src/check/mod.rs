@@ -14,12 +14,14 @@ mod machine;
 mod path;
 mod plan;
 mod tenants;
+mod tls;
 mod volume;
 
 pub use feature::Feature;
 pub use kept::kept;
 pub use path::{DrawnPath, HostPath};
 pub use plan::{Event, Incident, Options, Plan};
+pub use tls::Tls;
 
 use crate::trace::say;
 use crate::world::Outcome;

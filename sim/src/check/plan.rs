@@ -4,6 +4,7 @@ mod incidents;
 
 use super::feature::{Feature, complete};
 use super::path::HostPath;
+use super::tls::Tls;
 use crate::application::{Tolerance, Workload};
 use crate::disk::DiskFaults;
 use crate::host_core::Provoked;
@@ -11,7 +12,7 @@ use crate::network::{Lies, NetworkFaults};
 use crate::shared::Memory;
 use crate::shared::Pace;
 use base::{Nanos, Prng};
-pub(super) use incidents::ByHand;
+pub(super) use incidents::{ByHand, KeyChange, Stranger};
 pub use incidents::{Event, Incident};
 use incidents::{LATE_AT_FOREIGN, There, draws, events, size};
 use reactor::BufferClass;
@@ -85,6 +86,8 @@ pub struct Plan {
     pub memory: Memory,
     /// Tokens per second of each volume; 0 if it is not scheduled.
     pub tokens_per_second: u64,
+    /// TLS, if there is any.
+    pub tls: Option<Tls>,
     /// Incidents in order.
     pub events: Vec<Event>,
     /// Number of answers after which all faults end.
@@ -172,10 +175,11 @@ impl Plan {
             paths: paths.iter().any(Option::is_some),
         };
         let events = events(options.seed, &features, there, calm_after);
+        let tls = Tls::draw(draws(options.seed, 29), &features, hosts);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
             rest: Nanos(u64::from(has(Feature::Rests)) * 3 * keep_alive.0),
-            provoked: provoked(&features),
+            provoked: provoked(&features, tls.as_ref()),
             tolerance: tolerance(&features),
             targets,
             target_cores,
@@ -198,16 +202,13 @@ impl Plan {
             paths,
             lies: Lies::ALL[size(&mut draws(options.seed, 12), 0, 2)],
             memory: memory(options.seed, has(Feature::Starved)),
-            tokens_per_second: if has(Feature::Tokens) {
-                1_000 << draws(options.seed, 13).below(6)
-            } else {
-                0
-            },
+            tokens_per_second: tokens_per_second(options.seed, has(Feature::Tokens)),
             lie_one_in: if has(Feature::Liar) {
                 1 + prng.below(20)
             } else {
                 0
             },
+            tls,
             events,
             calm_after,
             features,
@@ -245,6 +246,11 @@ fn connections(paths: &[Option<HostPath>], applications: usize) -> u64 {
     threads.map_or(1, |threads| (threads * applications) as u64)
 }
 
+/// Draws the tokens of each volume; 0 if it is not `scheduled`.
+fn tokens_per_second(seed: u64, scheduled: bool) -> u64 {
+    u64::from(scheduled) * (1_000 << draws(seed, 13).below(6))
+}
+
 /// Draws a time that ends after some losses of a connection, but before other losses.
 fn loss_timeout(seed: u64) -> Nanos {
     let choices = [20, 100, 500, 2_000, 8_000];
@@ -256,7 +262,7 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     let has = |feature| features.contains(&feature);
     let Provoked {
         losses, given_up, ..
-    } = provoked(features);
+    } = provoked(features, None);
     Tolerance::Only {
         device: has(Feature::Errors),
         gone: has(Feature::OtherVolume) || has(Feature::Removals) || has(Feature::Subsystems),
@@ -315,7 +321,7 @@ fn memory(seed: u64, starved: bool) -> Memory {
     }
 }
 
-fn provoked(features: &BTreeSet<Feature>) -> Provoked {
+fn provoked(features: &BTreeSet<Feature>, tls: Option<&Tls>) -> Provoked {
     let losses = [
         Feature::Cuts,
         Feature::Refusals,
@@ -334,7 +340,8 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         && (has(Feature::Removals) || has(Feature::Rights));
     Provoked {
         losses: appears || losses.into_iter().any(has),
-        violations: has(Feature::Flips),
+        // A record with a flipped bit is no violation of NVMe/TCP.
+        violations: has(Feature::Flips) && !tls.is_some_and(Tls::is_everywhere),
         given_up: has(Feature::GiveUps) || has(Feature::ThreadDeaths),
     }
 }
@@ -385,6 +392,9 @@ fn smaller(prng: &mut Prng, limits: Limits) -> Limits {
 /// sends to connect, and with fewer it would retry for hours.
 const SMALL_CUT_ONE_IN_MIN: u64 = 200;
 
+/// Minimum average number of sends between two flipped bits of connections with TLS.
+const TLS_FLIP_ONE_IN_MIN: u64 = 100;
+
 fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     let mut prng = draws(seed, 4);
     let mut one_in = |feature, min: u64, max: u64| {
@@ -400,6 +410,12 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     let silent_one_in = one_in(Feature::Silence, 2, 20);
     let refuse_one_in = one_in(Feature::Refusals, 2, 8);
     let flip_one_in = one_in(Feature::Flips, 20, 500);
+    // With TLS a flipped bit costs the connection, like a cut.
+    let flip_one_in = if features.contains(&Feature::Tls) && flip_one_in > 0 {
+        flip_one_in.max(TLS_FLIP_ONE_IN_MIN)
+    } else {
+        flip_one_in
+    };
     let pieces = one_in(Feature::Pieces, 2, 9);
     let small = features.contains(&Feature::Windows);
     let window_bytes = 4096 << prng.below(7);

@@ -1,8 +1,8 @@
 //! Events of a core's sockets: processes them and continues the pending operations.
 
-use super::{Sending, SimDriver, Socket};
+use super::{Connecting, Listener, PEER, Sending, SimDriver, Socket};
 use base::SlabKey;
-use reactor::{Completion, OpKey, Outcome, Stream};
+use reactor::{Outcome, Stream};
 use std::io;
 use std::net::SocketAddr;
 
@@ -18,8 +18,8 @@ impl SimDriver {
     pub(super) fn has_moved(&self) -> bool {
         let world = &mut *self.world.borrow_mut();
         let (network, now) = (&world.network, world.now);
-        let accepted = |(address, accept): &(SocketAddr, Option<OpKey>)| {
-            accept.is_some() && network.has_connection(*address, now)
+        let accepted = |listener: &Listener| {
+            listener.accept.is_some() && network.has_connection(listener.address, now)
         };
         let moved = |socket: &Socket| {
             let sends = socket.sending.as_ref().is_some_and(|sending| {
@@ -28,7 +28,8 @@ impl SimDriver {
             });
             sends || socket.watched && network.has_arrival(socket.end, now)
         };
-        let moved = self.connecting.iter().any(|(at, ..)| *at <= now)
+        let moved = self.connecting.iter().any(|it| it.at <= now)
+            || self.shaking.iter().any(|shaking| shaking.has_moved(world))
             || self.open().any(moved)
             || self.listeners.iter().flatten().any(accepted);
         if !moved {
@@ -42,38 +43,55 @@ impl SimDriver {
         self.world.borrow_mut().network.stirred.settle(self.number);
         self.poll_accepts();
         self.poll_connects();
+        self.poll_handshakes();
         self.poll_sends();
         self.reap_ring();
     }
 
     fn poll_accepts(&mut self) {
         for slot in 0..self.listeners.len() {
-            let Some((address, Some(key))) = self.listeners[slot] else {
+            let Some(Listener {
+                address,
+                accept: Some(key),
+                tls,
+            }) = &self.listeners[slot]
+            else {
                 continue;
             };
-            loop {
-                let world = &mut *self.world.borrow_mut();
-                let Some(end) = world.network.accept(address, world.now) else {
-                    break;
-                };
-                let peer = SocketAddr::from(([10, 0, 0, 2], 1024));
-                let outcome = Outcome::Accepted(Ok((Stream::Simulated(end), peer)));
-                self.ready.push(Completion { key, outcome });
+            let (address, key, tls) = (*address, *key, tls.clone());
+            while let Some(end) = self.next_connection(address) {
+                match &tls {
+                    Some(server) => self.shake_accepted(slot, key, end, server),
+                    None => {
+                        let stream = Stream::Simulated(end, None);
+                        self.complete(key, Outcome::Accepted(Ok((stream, PEER))));
+                    }
+                }
             }
         }
+    }
+
+    fn next_connection(&self, address: SocketAddr) -> Option<u64> {
+        let world = &mut *self.world.borrow_mut();
+        world.network.accept(address, world.now)
     }
 
     fn poll_connects(&mut self) {
         let now = self.world.borrow().now;
         let mut index = 0;
         while index < self.connecting.len() {
-            if self.connecting[index].0 > now {
+            if self.connecting[index].at > now {
                 index += 1;
                 continue;
             }
-            let (_, key, end) = self.connecting.remove(index);
-            let socket = end.map(|end| self.adopt_end(end));
-            self.complete(key, Outcome::Connected(socket));
+            let Connecting { key, end, tls, .. } = self.connecting.remove(index);
+            match (end, tls) {
+                (Ok(end), Some(tls)) => self.shake_hands(key, end, tls),
+                (end, _) => {
+                    let socket = end.map(|end| self.adopt_end(end, None));
+                    self.complete(key, Outcome::Connected(socket));
+                }
+            }
         }
     }
 
@@ -100,11 +118,16 @@ impl SimDriver {
     fn end_send(&mut self, slot: SlabKey) {
         let socket = self.sockets.get_mut(slot);
         let Some(Sending {
-            key, list, broken, ..
+            key,
+            list,
+            broken,
+            sealed,
+            ..
         }) = socket.and_then(|socket| socket.sending.take())
         else {
             return;
         };
+        self.give_back(sealed);
         let result = if broken {
             Err(io::ErrorKind::BrokenPipe.into())
         } else {

@@ -6,7 +6,7 @@ use crate::shared::Shared;
 use crate::stirred::CoreNumber;
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::arrivals::{self, Got, Interest, Wanted};
-use reactor::{BufferPool, Completion, DriverStats, IoSlice, Outcome, Received};
+use reactor::{Buffer, BufferPool, Completion, DriverStats, IoSlice, Outcome, Received};
 use std::cell::RefCell;
 use std::io;
 
@@ -20,6 +20,32 @@ pub(super) struct Kernel<'a> {
     pub(super) stats: &'a mut DriverStats,
     pub(super) world: &'a RefCell<Shared>,
     pub(super) now: Time,
+}
+
+impl Kernel<'_> {
+    /// Completes the receive of a socket.
+    pub(super) fn received(
+        &mut self,
+        key: SlabKey,
+        filled: usize,
+        rest: Option<(Buffer, usize)>,
+        result: io::Result<()>,
+    ) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        socket.interest.wanted = Wanted::Nothing;
+        if let Some((key, into)) = socket.receiving.take() {
+            let received = Received {
+                into,
+                filled,
+                rest,
+                result,
+            };
+            let outcome = Outcome::Received(received);
+            self.ready.push(Completion { key, outcome });
+        }
+    }
 }
 
 impl arrivals::Kernel for Kernel<'_> {
@@ -48,6 +74,9 @@ impl arrivals::Kernel for Kernel<'_> {
         }
         let wanted = into.as_ref().map_or(0, IoSlice::len);
         let room = (wanted + RECEIVE_BYTES).min(most);
+        if socket.session.is_some() {
+            return self.receive_secured(key, most);
+        }
         let world = &mut *self.world.borrow_mut();
         let (prng, now) = (&mut world.prng, world.now);
         let mut got = Got::End;
@@ -74,27 +103,13 @@ impl arrivals::Kernel for Kernel<'_> {
                 let rest = (more > 0).then(|| {
                     let buffer = self.receive_buffers.take(RECEIVE_BYTES);
                     let mut buffer = buffer.expect("one is free");
-                    let mut at = 0;
-                    world.network.read(socket.end, more, |bytes| {
-                        buffer[at..at + bytes.len()].copy_from_slice(bytes);
-                        at += bytes.len();
-                    });
+                    world.network.read_into(socket.end, &mut buffer[..more]);
                     (buffer, more)
                 });
                 (filled, rest, Ok(()))
             }
         };
-        socket.interest.wanted = Wanted::Nothing;
-        if let Some((key, into)) = socket.receiving.take() {
-            let received = Received {
-                into,
-                filled,
-                rest,
-                result,
-            };
-            let outcome = Outcome::Received(received);
-            self.ready.push(Completion { key, outcome });
-        }
+        self.received(key, filled, rest, result);
         got
     }
 
@@ -107,25 +122,28 @@ impl arrivals::Kernel for Kernel<'_> {
         };
         sending.in_line = false;
         let world = &mut *self.world.borrow_mut();
-        // The remainder is read when it is sent: it must stay valid until then.
         let end = socket.end;
-        let left = sending.list.bytes() - sending.sent;
         let room = usize::try_from(world.network.room(end)).unwrap_or(usize::MAX);
+        let most_now = most.min(room);
+        world.outgoing.clear();
+        match &mut socket.session {
+            // The remainder is read when it is sent: it must stay valid until then.
+            None => sending.read(most_now, &mut world.outgoing),
+            Some(session) => sending.seal(session, end, most_now, world),
+        }
+        let left = sending.left();
         let piece = left.min(most);
-        let sent = sending.sent..sending.sent + room.min(piece);
-        let bytes = &mut world.outgoing;
-        bytes.clear();
-        sending.list.append_to(sent, bytes);
         let cost = Nanos(world.pace.send_per_kib.0 * piece as u64 / 1024);
         // The sends of a core in one turn follow each other.
         *self.busy_until = world.now.max(*self.busy_until) + cost;
         self.stats.sends += 1;
-        let (prng, more) = (&mut world.prng, left > bytes.len());
+        let (prng, bytes) = (&mut world.prng, &world.outgoing);
+        let more = left > bytes.len();
         match world.network.send(end, bytes, more, *self.busy_until, prng) {
             Sent::Broken => sending.broken = true,
             Sent::Taken(taken) => {
                 self.stats.sent_bytes += taken as u64;
-                sending.sent += taken;
+                sending.took(taken);
             }
         }
         if !sending.is_over() {

@@ -1,9 +1,10 @@
 //! The driver's contract: operations of a core and their completions.
 
-use super::{IDLE_TURN, RECEIVE_QUEUES, Rest, SimDriver};
+use super::{IDLE_TURN, Listener, RECEIVE_QUEUES, Rest, SimDriver};
 use base::units::CoreId;
 use base::{Nanos, Time};
 use reactor::arrivals::Wanted;
+use reactor::tls::Side;
 use reactor::{
     BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
     Outcome, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
@@ -60,20 +61,19 @@ impl Driver for SimDriver {
                 arrivals.wanted(slot, now, &mut kernel);
             }
             // Sent data is in flight in either case.
-            Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
+            Op::Close { socket } => self.close(key, socket, true),
+            Op::Reset { socket } => self.close(key, socket, false),
             Op::Release { socket } => self.release(key, socket),
-            Op::Connect { options, .. } if options.tls.is_some() => {
-                // Never in clear instead.
-                let error = io::ErrorKind::Unsupported.into();
-                self.complete(key, Outcome::Connected(Err(error)));
-            }
             Op::Connect {
-                address, timeout, ..
-            } => self.connect(key, address, timeout),
+                address,
+                timeout,
+                options,
+                ..
+            } => self.connect(key, address, timeout, options.tls),
             Op::Accept { listener } => {
                 let slot = self.listeners.get_mut(listener.0 as usize);
-                if let Some((_, accept)) = slot.and_then(Option::as_mut) {
-                    *accept = Some(key);
+                if let Some(listener) = slot.and_then(Option::as_mut) {
+                    listener.accept = Some(key);
                     self.world.borrow_mut().network.stirred.change(self.number);
                 } else {
                     let error = io::ErrorKind::NotConnected.into();
@@ -115,21 +115,28 @@ impl Driver for SimDriver {
     fn listen(
         &mut self,
         address: SocketAddr,
-        _options: &SocketOptions,
+        options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
         let network = &mut self.world.borrow_mut().network;
         let bound = network.listen(address, Some(self.number));
         let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
-        self.listeners.push(Some((bound, None)));
+        self.listeners.push(Some(Listener {
+            address: bound,
+            accept: None,
+            tls: match &options.tls {
+                Some(Side::Server(server)) => Some(Arc::clone(server)),
+                _ => None,
+            },
+        }));
         let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");
         Ok((ListenerId(number), bound))
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(listener.0 as usize);
-        if let Some((address, accept)) = slot.and_then(Option::take) {
-            self.world.borrow_mut().network.unlisten(address);
-            if let Some(key) = accept {
+        if let Some(listener) = slot.and_then(Option::take) {
+            self.world.borrow_mut().network.unlisten(listener.address);
+            if let Some(key) = listener.accept {
                 let error = io::ErrorKind::ConnectionAborted.into();
                 self.complete(key, Outcome::Accepted(Err(error)));
             }
@@ -141,10 +148,10 @@ impl Driver for SimDriver {
     }
 
     fn adopt(&mut self, stream: Stream) -> SocketId {
-        let Stream::Simulated(end) = stream else {
+        let Stream::Simulated(end, session) = stream else {
             unreachable!("a socket of the kernel does not reach the simulation");
         };
-        self.adopt_end(end)
+        self.adopt_end(end, session)
     }
 
     fn set_class(&mut self, socket: SocketId, class: Class) {

@@ -37,7 +37,9 @@ pub(super) struct End {
     pub(super) core: Option<CoreNumber>,
     /// Total bytes sent to it.
     pub(super) carried: u64,
-    /// Of these, bytes not received yet.
+    /// Of these, bytes at the beginning without flipped bits.
+    pub(super) spared: u64,
+    /// Bytes not received yet.
     pub(super) unread: u64,
     /// Its sender waits for room.
     pub(super) awaited: bool,
@@ -46,8 +48,9 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Creates an end of a connection that `origin` made; `stream` is empty.
-    pub(super) fn new(origin: u64, stream: Stream) -> Self {
+    /// Creates an end of a connection that `origin` made; `stream` is empty, and of what is sent to
+    /// it, the first `spared` bytes have no flipped bits.
+    pub(super) fn new(origin: u64, spared: u64, stream: Stream) -> Self {
         Self {
             stream,
             last_arrival: Time::ZERO,
@@ -59,6 +62,7 @@ impl End {
             origin,
             core: None,
             carried: 0,
+            spared,
             unread: 0,
             awaited: false,
             tap: None,
@@ -115,6 +119,13 @@ impl End {
     /// Returns true if all data was received and the stream has ended by `now`.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.stream.arriving.is_empty() && self.ended <= now
+    }
+
+    /// Returns the next byte that has arrived by `now`.
+    pub(super) fn first(&self, now: Time) -> Option<u8> {
+        let (at, _) = self.stream.arriving.front()?;
+        let is_there = *at <= now.min(self.broken);
+        self.stream.bytes.front().copied().filter(|_| is_there)
     }
 
     /// Returns the arrival times of pieces.

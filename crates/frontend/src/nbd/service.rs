@@ -258,7 +258,7 @@ impl NbdService {
         }
         let peer = match &stream {
             Stream::Socket(fd, _) => fd.try_clone().map(Peer),
-            Stream::Simulated(_) => unreachable!("clients are the kernel's sockets"),
+            Stream::Simulated(..) => unreachable!("clients are the kernel's sockets"),
         };
         let Ok(peer) = peer else {
             // The process is out of descriptors.

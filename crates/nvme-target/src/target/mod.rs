@@ -23,9 +23,11 @@ use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::Subsystem;
 use crate::target::wake::Wake;
+use crate::tls::TlsMode;
 use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
+use reactor::tls::Side;
 use reactor::{MailboxSender, OpNamespace};
 use secure::KeyRing;
 use std::collections::BTreeSet;
@@ -478,6 +480,13 @@ impl Target {
         }
         self.shared.set_key_ring(keys);
         self.end_denied();
+    }
+
+    /// Returns TLS of a listener, with the current [keys](Self::set_keys) of each handshake; `None`
+    /// if it is off.
+    #[must_use]
+    pub fn tls(&self, mode: TlsMode) -> Option<Side> {
+        mode.side(self.limits().connect_timeout, &self.shared.keys)
     }
 
     /// Stops accepting connections, answers outstanding commands, and ends every core.

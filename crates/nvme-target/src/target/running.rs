@@ -314,9 +314,7 @@ fn set_up(
         let socket = SocketOptions {
             user_timeout: limits.tcp_user_timeout,
             keep_alive: limits.tcp_keep_alive,
-            tls: options
-                .tls
-                .side(limits.connect_timeout, &target.shared.keys),
+            tls: target.tls(options.tls),
             ..options.socket.clone()
         };
         for &address in &options.listen {

@@ -8,6 +8,7 @@
 //! The library s2n-tls makes the handshake; the records are those of [`secure::record`]
 //! (docs/design/decisions/0027-tls.md).
 
+mod attempts;
 mod error;
 mod handshake;
 mod library;
@@ -17,12 +18,12 @@ mod server;
 pub(crate) mod session;
 pub(crate) mod side;
 
+pub use attempts::Attempts;
 pub use error::{Refused, TlsError};
 pub use handshake::{Handshake, Shaken};
 pub use peer::Peer;
 pub use server::{Keys, Server};
-pub use session::{Proven, Session};
-pub(crate) use session::{Sealed, SessionEnd, TlsMemory};
+pub use session::{Proven, Sealed, Session, SessionEnd, TlsMemory};
 pub use side::{Client, Side};
 
 /// Prepares what handshakes need in this process: the library, which opens files, and the thread.

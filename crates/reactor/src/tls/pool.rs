@@ -5,12 +5,13 @@
 //! without a proven identity hold at most [`HANDSHAKES_MAX`] places: a new one takes the place of
 //! the oldest, and each network has at most [`HANDSHAKES_PER_NETWORK`].
 
+use super::attempts::Attempts;
 use super::error::{Refused, TlsError};
 use super::handshake::{Handshake, Shaken};
 use super::peer::Peer;
 use super::server::Server;
 use super::session::Session;
-use super::side::{Client, Side};
+use super::side::Side;
 use crate::address::network;
 use crate::clock::monotonic;
 use crate::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_NETWORK};
@@ -23,7 +24,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it is held.
@@ -59,14 +60,7 @@ struct Job {
 #[derive(Debug)]
 enum Role {
     Accept(Handshake),
-    Connect {
-        tls: ConnectTls,
-        /// Number of the attempt, and index of its key.
-        attempt: (usize, usize),
-        handshake: Option<Handshake>,
-        /// The error of earlier attempts that says most.
-        before: Option<TlsError>,
-    },
+    Connect(ConnectTls),
 }
 
 /// Makes the handshake of an accepted connection.
@@ -89,7 +83,7 @@ pub(crate) fn accept(
 /// TLS of a connection that is being made.
 #[derive(Debug)]
 pub(crate) struct ConnectTls {
-    client: Arc<Client>,
+    attempts: Attempts,
     peer: SocketAddr,
     options: SocketOptions,
     deadline: Time,
@@ -112,7 +106,7 @@ impl ConnectTls {
             return None;
         };
         Some(Self {
-            client: Arc::clone(client),
+            attempts: Attempts::new(Arc::clone(client)),
             peer,
             options: options.clone(),
             deadline,
@@ -136,12 +130,7 @@ pub(crate) fn connect(key: OpKey, fd: OwnedFd, tls: ConnectTls, results: &Arc<Re
         peer: tls.peer,
         socket: Socket::new(fd),
         deadline: tls.deadline,
-        role: Role::Connect {
-            tls,
-            attempt: (0, 0),
-            handshake: None,
-            before: None,
-        },
+        role: Role::Connect(tls),
         results: Arc::downgrade(results),
     });
 }
@@ -272,13 +261,7 @@ impl Job {
     }
 
     fn poll_fd(&self) -> PollFd<'_> {
-        let connecting = matches!(
-            self.role,
-            Role::Connect {
-                handshake: None,
-                ..
-            }
-        );
+        let connecting = matches!(&self.role, Role::Connect(tls) if !tls.attempts.has_begun());
         let flags = if self.socket.is_full || connecting {
             PollFlags::OUT
         } else {
@@ -291,16 +274,17 @@ impl Job {
     /// reported.
     fn go_on(mut self, is_ready: bool, now: Time) -> Option<Self> {
         if is_ready && let Poll::Ready(result) = self.step() {
-            match result {
-                Err(error) if error.is_about_keys() => {
-                    let error = self.telling_most(error);
-                    if !self.try_next_key() {
-                        self.report(Err(error));
-                        return None;
-                    }
+            match result
+                .map(Some)
+                .or_else(|error| self.try_next_key(error).map(|()| None))
+            {
+                Ok(None) => {}
+                Ok(Some(shaken)) => {
+                    self.report(Ok(shaken));
+                    return None;
                 }
-                result => {
-                    self.report(result);
+                Err(error) => {
+                    self.report(Err(error));
                     return None;
                 }
             }
@@ -316,13 +300,8 @@ impl Job {
         self.socket.is_full = false;
         match &mut self.role {
             Role::Accept(handshake) => handshake.advance(&mut self.socket),
-            Role::Connect {
-                tls,
-                attempt,
-                handshake,
-                ..
-            } => {
-                if handshake.is_none() {
+            Role::Connect(tls) => {
+                if !tls.attempts.has_begun() {
                     match is_connected(&self.socket.fd) {
                         Ok(true) => {}
                         Ok(false) => return Poll::Pending,
@@ -330,49 +309,24 @@ impl Job {
                             return Poll::Ready(Err(TlsError::Io(error.to_string())));
                         }
                     }
-                    let (index, psk) = tls.client.attempt(attempt.0).expect("it was checked");
-                    attempt.1 = index;
-                    *handshake = Some(Handshake::connect(psk)?);
                 }
-                let handshake = handshake.as_mut().expect("it has begun");
-                handshake.advance(&mut self.socket)
+                let session = ready!(tls.attempts.advance(&mut self.socket))?;
+                Poll::Ready(Ok(Shaken::Secured(session)))
             }
         }
     }
 
-    /// Returns the error that says most of this one and those of earlier attempts.
-    fn telling_most(&mut self, error: TlsError) -> TlsError {
-        let Role::Connect { before, .. } = &mut self.role else {
-            return error;
+    /// Tries the host's next key on a new connection.
+    ///
+    /// # Errors The failure to report, if there is none.
+    fn try_next_key(&mut self, error: TlsError) -> Result<(), TlsError> {
+        let Role::Connect(tls) = &mut self.role else {
+            return Err(error);
         };
-        match before {
-            Some(earlier) if earlier.says() >= error.says() => earlier.clone(),
-            _ => before.insert(error).clone(),
-        }
-    }
-
-    /// Tries the host's next key on a new connection. Returns false if there is none.
-    fn try_next_key(&mut self) -> bool {
-        let Role::Connect {
-            tls,
-            attempt,
-            handshake,
-            ..
-        } = &mut self.role
-        else {
-            return false;
-        };
-        let number = attempt.0 + 1;
-        if tls.client.attempt(number).is_none() {
-            return false;
-        }
-        let Ok(fd) = (tls.redial)(self.peer, &tls.options) else {
-            return false;
-        };
-        *attempt = (number, 0);
-        *handshake = None;
+        tls.attempts.try_next(error)?;
+        let fd = (tls.redial)(self.peer, &tls.options).map_err(|_| tls.attempts.failure())?;
         self.socket = Socket::new(fd);
-        true
+        Ok(())
     }
 
     fn fail(self, error: TlsError) {
@@ -391,15 +345,10 @@ impl Job {
                 Ok(Shaken::Clear) => Ok((Stream::Socket(fd, None), peer)),
                 Err(error) => Err(Refused { peer, error }),
             }),
-            Role::Connect { tls, attempt, .. } => {
-                Shake::Connected(result.and_then(|shaken| match shaken {
-                    Shaken::Secured(session) => {
-                        tls.client.worked(attempt.1);
-                        Ok((fd, session))
-                    }
-                    Shaken::Clear => Err(TlsError::NotTls),
-                }))
-            }
+            Role::Connect(_) => Shake::Connected(result.and_then(|shaken| match shaken {
+                Shaken::Secured(session) => Ok((fd, session)),
+                Shaken::Clear => Err(TlsError::NotTls),
+            })),
         };
         results.add(Finished { key, result });
     }

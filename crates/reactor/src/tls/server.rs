@@ -67,7 +67,8 @@ impl Server {
     }
 
     /// The time for a handshake.
-    pub(crate) const fn timeout(&self) -> Nanos {
+    #[must_use]
+    pub const fn timeout(&self) -> Nanos {
         self.timeout
     }
 

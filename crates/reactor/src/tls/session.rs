@@ -89,12 +89,7 @@ impl Session {
 
     /// Encrypts the next bytes of a list, as many as one send takes, and appends their records to
     /// `sealed`.
-    pub(crate) fn seal(
-        &mut self,
-        list: &SendList,
-        position: &mut ListPosition,
-        sealed: &mut Sealed,
-    ) {
+    pub fn seal(&mut self, list: &SendList, position: &mut ListPosition, sealed: &mut Sealed) {
         let out = &mut sealed.bytes;
         let mut end = sealed.end;
         // A peer that sends KeyUpdate also takes it, which not all do.
@@ -119,7 +114,7 @@ impl Session {
     }
 
     /// Writes an alert, after which nothing is sent. Returns its length; 0 if nothing may be sent.
-    pub(crate) fn alert(&mut self, alert: Alert, out: &mut [u8; MESSAGE_MAX]) -> usize {
+    pub fn alert(&mut self, alert: Alert, out: &mut [u8; MESSAGE_MAX]) -> usize {
         if std::mem::replace(&mut self.over, true) {
             return 0;
         }
@@ -132,18 +127,20 @@ impl Session {
     }
 
     /// Returns true once nothing more may be sent.
-    pub(crate) const fn is_over(&self) -> bool {
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
         self.over
     }
 
     /// Returns true once the peer has said that it sends nothing more.
-    pub(crate) const fn has_ended(&self) -> bool {
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Copies the part of a record that has arrived to the front of `received`. Returns its length:
     /// more bytes belong behind it.
-    pub(crate) fn begin(&mut self, received: &mut [u8]) -> usize {
+    pub fn begin(&mut self, received: &mut [u8]) -> usize {
         received[..self.partial.len()].copy_from_slice(&self.partial);
         self.partial.len()
     }
@@ -153,7 +150,7 @@ impl Session {
     ///
     /// # Errors The reason to end the connection; `UnexpectedEof` if the peer sends nothing more
     /// and no data came before. Data before an error is dropped.
-    pub(crate) fn open(
+    pub fn open(
         &mut self,
         received: &mut [u8],
         mut into: Option<&mut IoSlice>,
@@ -206,11 +203,22 @@ impl Session {
 
 /// The end of a connection's data.
 #[derive(Debug)]
-pub(crate) enum SessionEnd {
+pub enum SessionEnd {
     /// The peer said that nothing follows.
     Closed,
     /// The peer violated the protocol, or ended it with an alert.
     Broken(RecordError),
+}
+
+impl SessionEnd {
+    /// The alert that tells the peer; `None` if the peer ended the connection.
+    #[must_use]
+    pub fn alert(&self) -> Option<Alert> {
+        match self {
+            Self::Closed => None,
+            Self::Broken(error) => error.alert(),
+        }
+    }
 }
 
 impl From<RecordError> for SessionEnd {
@@ -230,7 +238,7 @@ impl From<SessionEnd> for io::Error {
 
 /// Encrypted bytes on their way to the kernel.
 #[derive(Debug)]
-pub(crate) struct Sealed {
+pub struct Sealed {
     bytes: Vec<u8>,
     sent: usize,
     end: usize,
@@ -238,12 +246,13 @@ pub(crate) struct Sealed {
 
 impl Sealed {
     /// Returns the bytes that the kernel has not accepted.
-    pub(crate) fn unsent(&self) -> &[u8] {
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..self.end]
     }
 
     /// Records that the kernel has accepted `bytes` more.
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    pub fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.end {
             (self.sent, self.end) = (0, 0);
@@ -253,20 +262,20 @@ impl Sealed {
 
 /// Memory of a core's sessions: each takes some only while it sends or receives.
 #[derive(Debug, Default)]
-pub(crate) struct TlsMemory {
+pub struct TlsMemory {
     received: Vec<u8>,
     spare: Vec<Sealed>,
 }
 
 impl TlsMemory {
     /// Memory for the encrypted bytes of one receive.
-    pub(crate) fn received(&mut self) -> &mut [u8] {
+    pub fn received(&mut self) -> &mut [u8] {
         self.received.resize(RECEIVED_BYTES, 0);
         &mut self.received
     }
 
     /// Takes memory for one send; the number of sends bounds it.
-    pub(crate) fn take(&mut self) -> Sealed {
+    pub fn take(&mut self) -> Sealed {
         self.spare.pop().unwrap_or_else(|| Sealed {
             bytes: vec![0; SEALED_BYTES],
             sent: 0,
@@ -275,7 +284,7 @@ impl TlsMemory {
     }
 
     /// Returns memory of a send, with or without unsent bytes.
-    pub(crate) fn give_back(&mut self, mut sealed: Sealed) {
+    pub fn give_back(&mut self, mut sealed: Sealed) {
         (sealed.sent, sealed.end) = (0, 0);
         if self.spare.len() < SPARE_MAX {
             self.spare.push(sealed);

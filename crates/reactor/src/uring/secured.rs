@@ -74,10 +74,7 @@ impl Receiver<'_> {
                     break;
                 }
                 Err(end) => {
-                    let alert = match &end {
-                        SessionEnd::Broken(error) => error.alert(),
-                        SessionEnd::Closed => None,
-                    };
+                    let alert = end.alert();
                     brought = (Got::End, Err(end.into()));
                     if let Some(alert) = alert {
                         socket.end_session(alert);

@@ -26,10 +26,10 @@ const COMMANDS: usize = 16;
 const SENDS_EVERY: Nanos = Nanos::from_micros(500);
 
 /// Maximum time to wait for an answer: cores may be stalled.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+pub(super) const PATIENCE: Nanos = Nanos::from_secs(10);
 
 /// First and longest interval between checks of a connection.
-const LOOKS: [Nanos; 2] = [Nanos::from_micros(50), Nanos::from_millis(10)];
+pub(super) const LOOKS: [Nanos; 2] = [Nanos::from_micros(50), Nanos::from_millis(10)];
 
 /// CSTS.SHST: the shutdown is complete.
 const SHUTDOWN_COMPLETE: u8 = 2;
@@ -199,8 +199,9 @@ impl Machine {
     /// controller's identifier.
     fn connect_by_hand(&self, target: usize, cntlid: Option<u16>) -> Option<(QueueByHand, u16)> {
         let mut queue = QueueByHand::dial(&self.world, self.known[target].address)?;
-        self.await_arrival(&mut queue, |seen| matches!(seen, Seen::Ready).then_some(()))?;
-        let cid = queue.send_connect(SUBSYSTEM, cntlid)?;
+        self.begin(&mut queue)?;
+        let of = cntlid.map(|cntlid| (cntlid, 1));
+        let cid = queue.send_connect(SUBSYSTEM, SUBSYSTEM, of)?;
         let answer = self.answer(&mut queue, cid)?;
         let id = u16::try_from(answer.dword0() & 0xFFFF).expect("masked");
         answer.status.is_success().then_some((queue, id))
@@ -231,7 +232,7 @@ impl Machine {
         self.answer(queue, cid)
     }
 
-    fn answer(&self, queue: &mut QueueByHand, cid: u16) -> Option<Completion> {
+    pub(super) fn answer(&self, queue: &mut QueueByHand, cid: u16) -> Option<Completion> {
         self.await_arrival(queue, |seen| match seen {
             Seen::Answer(completion) => Some(completion).filter(|answer| answer.cid == cid),
             _ => None,
@@ -239,7 +240,7 @@ impl Machine {
     }
 
     /// Runs all actors until the item has arrived; `None` if it does not.
-    fn await_arrival<T>(
+    pub(super) fn await_arrival<T>(
         &self,
         queue: &mut QueueByHand,
         meant: impl Fn(Seen) -> Option<T>,

@@ -184,9 +184,19 @@ impl Machine {
     pub(super) fn host(&mut self, number: usize, applications: Vec<Application>) -> Host {
         let addresses: Vec<_> = self.known.iter().map(|known| known.address).collect();
         let name = host_name(number);
+        let tls = self.plan.tls.as_ref();
+        let tls_keys = if tls.is_some_and(|tls| tls.hosts[number]) {
+            self.keys.of(number)
+        } else {
+            &[]
+        };
+        let tls_keys = tls_keys.to_vec();
         let options: Vec<_> = addresses
             .into_iter()
-            .map(|address| self.options(SUBSYSTEM, &name, address))
+            .map(|address| ConnectOptions {
+                tls_keys: tls_keys.clone(),
+                ..self.options(SUBSYSTEM, &name, address)
+            })
             .collect();
         let reports = applications.iter().map(|app| Rc::clone(&app.report));
         self.reports.extend(reports);

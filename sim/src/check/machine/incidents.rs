@@ -87,6 +87,8 @@ impl Machine {
             Incident::RemoveSubsystem(target, gone_for) => self.remove_subsystem(target, gone_for),
             Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
             Incident::ChangeTenants(target) => self.change_tenants(target),
+            Incident::ChangeKeys(place, change) => self.change_keys(place, change),
+            Incident::Stranger(place, stranger) => self.meets_stranger(place, stranger),
         }
     }
 

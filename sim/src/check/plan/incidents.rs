@@ -29,6 +29,30 @@ base::named! {
     }
 }
 
+base::named! {
+    /// A peer that uses a name which it does not prove.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Stranger {
+        /// Connects without TLS where that is required.
+        InClear = "strangers in clear",
+        /// Has a key, and states the name of another host in Connect.
+        OtherName = "strangers with another name",
+        /// Has a key that the target knew before.
+        OldKey = "strangers with an old key",
+        /// Requests, without TLS, an I/O queue of a host that uses it.
+        OtherQueue = "strangers at another host's queue",
+    }
+}
+
+/// A change of the keys that a target knows of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyChange {
+    /// Time without any.
+    pub unknown_for: Nanos,
+    /// A bit for each key that the target knows then.
+    pub known: u8,
+}
+
 /// An incident of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
@@ -103,6 +127,11 @@ pub enum Incident {
     Deny((usize, usize), Nanos),
     /// The tenants of a target change.
     ChangeTenants(usize),
+    /// A target knows none of a host's TLS keys for a while, then other ones than before: (target,
+    /// host).
+    ChangeKeys((usize, usize), KeyChange),
+    /// A stranger comes to a target in the name of a host: (target, host).
+    Stranger((usize, usize), Stranger),
 }
 
 /// A generator for one purpose only, so that a run without a feature is otherwise the same run.
@@ -170,6 +199,13 @@ pub(super) fn events(
     }
     if has(Feature::ByHand) {
         events.extend(acts_by_hand(seed, there, calm_after));
+    }
+    // A stranger does not support digests.
+    if has(Feature::Tls) && !has(Feature::Flips) {
+        events.extend(strangers(seed, there, calm_after));
+    }
+    if has(Feature::Keys) {
+        events.splice(0..0, key_changes(seed, there, calm_after));
     }
     events.sort_by_key(|event| event.after);
     events
@@ -282,6 +318,43 @@ fn acts_by_hand(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(act).collect()
+}
+
+/// Draws visits of strangers.
+fn strangers(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 31);
+    let count = 1 + prng.below(4);
+    let visit = |_| {
+        let after = prng.below(calm_after + 1);
+        let place = (there.target(&mut prng), there.host(&mut prng));
+        let stranger = Stranger::ALL[size(&mut prng, 0, 3)];
+        let what = Incident::Stranger(place, stranger);
+        Event { after, what }
+    };
+    (0..count).map(visit).collect()
+}
+
+/// Draws changes of keys; in every second run, a target knows those of a host only after the host
+/// has tried to connect.
+fn key_changes(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 30);
+    let at_first = prng.chance(1, 2);
+    let count = 1 + prng.below(8);
+    let change = |number| {
+        let is_first = number == 0 && at_first;
+        let drawn = prng.below(calm_after + 1);
+        let place = (there.target(&mut prng), there.host(&mut prng));
+        let longer = u64::from(is_first).max(prng.below(2));
+        let change = KeyChange {
+            unknown_for: Nanos::from_millis(longer << prng.below(13)),
+            known: u8::try_from(1 + prng.below(3)).expect("two bits"),
+        };
+        Event {
+            after: if is_first { 0 } else { drawn },
+            what: Incident::ChangeKeys(place, change),
+        }
+    };
+    (0..count).map(change).collect()
 }
 
 /// Draws deaths of threads that share an I/O path.
