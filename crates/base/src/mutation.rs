@@ -120,6 +120,28 @@ mutations! {
     CryptKeyUnchecked = "crypt-key-unchecked",
     /// An encrypted device stores its blocks in clear.
     CryptPlaintextWritten = "crypt-plaintext-written",
+    /// The records of a TLS key all have the same nonce.
+    TlsNonceReused = "tls-nonce-reused",
+    /// Both directions of a TLS connection have the same key.
+    TlsOneKey = "tls-one-key",
+    /// TLS records have their data in clear.
+    TlsDataInClear = "tls-data-in-clear",
+    /// The tags of TLS records are not verified.
+    TlsTagIgnored = "tls-tag-ignored",
+    /// Of several TLS records, the data of the last one replaces that of the others.
+    TlsDataReplaced = "tls-data-replaced",
+    /// A target that requires TLS accepts connections without it.
+    TlsNotRequired = "tls-not-required",
+    /// A subsystem that requires TLS accepts hosts without it.
+    TlsProofNotAsked = "tls-proof-not-asked",
+    /// A host with a TLS key may connect with the name of another host.
+    TlsNameNotBound = "tls-name-not-bound",
+    /// A controller of a host with TLS accepts I/O queues without it.
+    TlsQueueNotBound = "tls-queue-not-bound",
+    /// A target still accepts removed TLS keys.
+    TlsKeyKept = "tls-key-kept",
+    /// A host tries only the first of its TLS keys.
+    TlsKeyNotTried = "tls-key-not-tried",
     /// Abort reports a command as aborted while its device has it, and frees its slot.
     AbortFreesSlot = "abort-frees-slot",
     /// Abort reports a Dataset Management as aborted while the device has pieces of it.

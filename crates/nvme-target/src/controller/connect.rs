@@ -14,6 +14,7 @@ use crate::permit::{ConnectionPermit, PermitRefused};
 use crate::qos::access::{AccessDecision, AccessRules, Rights};
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
+use base::mutation::{self, Mutation};
 use reactor::tls::Proven;
 use secure::chap::Secret;
 use std::cell::Cell;
@@ -176,7 +177,7 @@ fn host_name(data: &ConnectData) -> Result<String, Refusal> {
 
 /// Refuses names other than those of the TLS key. `[NVMe-TCP 1.1 §3.6.1.5]`
 fn check_proven(data: &ConnectData, proven: Option<&Proven>) -> Result<(), Refusal> {
-    let Some(proven) = proven else {
+    let Some(proven) = proven.filter(|_| !mutation::active(Mutation::TlsNameNotBound)) else {
         return Ok(());
     };
     if !data
@@ -366,7 +367,7 @@ fn check_proofs(
     let has_secret = !view.shared.keys.current().chap(host).is_empty();
     let authenticates = missing.chap || has_secret && origin.proven.is_none();
     missing.chap &= !has_secret;
-    if missing.is_none() {
+    if missing.is_none() || mutation::active(Mutation::TlsProofNotAsked) {
         return Ok(authenticates);
     }
     Err(Refusal::unproven(missing))
@@ -467,7 +468,9 @@ fn named_controller(
     }
     check_proven(data, origin.proven)?;
     // All queues of a controller use TLS, or none: who only claims the host's name gets none.
-    if origin.proven.is_some() != controller.proven().tls {
+    if origin.proven.is_some() != controller.proven().tls
+        && !mutation::active(Mutation::TlsQueueNotBound)
+    {
         return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
     // HOSTID is that of the admin queue's Connect: some hosts send a different one, or none, for

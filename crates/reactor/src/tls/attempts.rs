@@ -5,6 +5,7 @@ use super::handshake::{Handshake, Shaken};
 use super::peer::Peer;
 use super::session::Session;
 use super::side::Client;
+use base::mutation::{self, Mutation};
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
@@ -74,7 +75,8 @@ impl Attempts {
             Some(earlier) if earlier.says() >= error.says() => {}
             _ => self.before = Some(error),
         }
-        if self.client.attempt(self.number + 1).is_none() {
+        let is_last = self.client.attempt(self.number + 1).is_none();
+        if is_last || mutation::active(Mutation::TlsKeyNotTried) {
             return Err(self.failure());
         }
         self.number += 1;

@@ -5,6 +5,7 @@ use super::library::Library;
 use super::peer::Peer;
 use super::server::{Server, shown};
 use super::session::{Proven, Session};
+use base::mutation::{self, Mutation};
 use secure::record::Alert;
 use secure::{ClientHello, ClientHelloError, Psk};
 use std::io::{self, ErrorKind};
@@ -198,7 +199,9 @@ fn take_hello(
     if bytes.is_empty() {
         match peer.peek() {
             Ok(Some(first)) if first == RECORD[0] => {}
-            Ok(Some(_)) if server.is_required() => return Err(TlsError::ClearText),
+            Ok(Some(_)) if server.is_required() && !mutation::active(Mutation::TlsNotRequired) => {
+                return Err(TlsError::ClearText);
+            }
             Ok(Some(_)) => return Ok(Some(Hello::Clear)),
             Ok(None) => return Err(TlsError::Closed),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),

@@ -3,6 +3,7 @@
 
 use super::error::TlsError;
 use super::peer::Peer;
+use base::mutation::{self, Mutation};
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
 use s2n_tls::enums::{Blinding, Mode, PskHmac, SerializationVersion, Version};
@@ -129,7 +130,11 @@ impl Library {
             Some((suite, sequences, secrets))
         })();
         let (suite, sequences, secrets) = fields.ok_or_else(wrong)?;
-        let (own, other) = if self.is_server { (1, 0) } else { (0, 1) };
+        let (own, other) = match self.is_server {
+            _ if mutation::active(Mutation::TlsOneKey) => (0, 0),
+            true => (1, 0),
+            false => (0, 1),
+        };
         Ok((
             Sealer::new(suite, secrets[own], sequences[own]),
             Opener::new(suite, secrets[other], sequences[other]),

@@ -2,6 +2,7 @@
 
 use super::error::TlsError;
 use base::Nanos;
+use base::mutation::{self, Mutation};
 use secure::psk::{Identity, offers};
 use secure::record::Alert;
 use secure::{ClientHello, KeyRing, Psk};
@@ -29,7 +30,13 @@ impl Keys {
     }
 
     /// Replaces all keys.
-    pub fn replace(&self, keys: KeyRing) {
+    pub fn replace(&self, mut keys: KeyRing) {
+        if mutation::active(Mutation::TlsKeyKept) {
+            for (host, its) in &self.current().hosts {
+                let kept = keys.hosts.entry(host.clone()).or_default();
+                kept.tls.extend_from_slice(&its.tls);
+            }
+        }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 

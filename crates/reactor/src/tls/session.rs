@@ -3,6 +3,7 @@
 use crate::limits::RECORDS_WORN;
 use crate::memory::IoSlice;
 use crate::send_list::{ListPosition, SendList};
+use base::mutation::{self, Mutation};
 use secure::psk::Identity;
 use secure::record::{
     Alert, DATA_MAX, HEADER_BYTES, MESSAGE_MAX, OVERHEAD_BYTES, Opened, Opener, RECORD_MAX,
@@ -175,6 +176,9 @@ impl Session {
                         filled += first;
                     }
                     let data = &data[first..];
+                    if mutation::active(Mutation::TlsDataReplaced) {
+                        behind = 0;
+                    }
                     rest[behind..][..data.len()].copy_from_slice(data);
                     behind += data.len();
                 }
