@@ -424,7 +424,7 @@ fn a_message_may_come_by_r2t() {
     command.set_sgl(SglDescriptor::transport(message.len() as u32));
     queue.client.capsule(&command, &[]);
     assert!(queue.client.finish_write(&message).status.is_success());
-    assert!(queue.receive().is_ok());
+    queue.receive().expect("a response is due");
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn messages_out_of_order_end_the_queue() {
         let (last, before) = messages.split_last().expect("one at least");
         for message in before {
             assert!(queue.send(message).is_success());
-            assert!(queue.receive().is_ok());
+            queue.receive().expect("a response is due");
         }
         assert!(queue.send(last).is_success());
         assert_eq!(queue.refused(), expected, "{messages:x?}");
@@ -468,10 +468,10 @@ fn a_reply_is_good_once() {
     let mut queue = admin(&bed);
     let reply = queue.reply();
     assert!(queue.send(&reply).is_success());
-    assert!(queue.receive().is_ok());
+    queue.receive().expect("a response is due");
     let mut other = admin(&bed);
     assert!(other.send(&negotiate()).is_success());
-    assert!(other.receive().is_ok());
+    other.receive().expect("a response is due");
     assert!(other.send(&reply).is_success());
     assert_eq!(other.refused(), Explanation::Failed);
     other.ends();
