@@ -19,6 +19,7 @@ pub const ROOMS: &[(&str, &str)] = rows! {
     "crates/frontend/src/ublk/control.rs" => "a ring for commands to the kernel's ublk driver";
     "crates/frontend/src/ublk/descriptors.rs" => "memory that the kernel's ublk driver shares";
     "crates/lab/src/limit/region.rs" => "one `madvise`";
+    "crates/reactor/examples/tls_records.rs" => "the callbacks of the TLS library, to compare it";
     "crates/reactor/src/memory/pool.rs" => "buffers of the kernel's";
     "crates/reactor/src/memory/prefetch.rs" => "one prefetch instruction";
     "crates/reactor/src/memory/region.rs" => "mappings, and copies that bypass the caches";

@@ -195,13 +195,15 @@ impl Library {
         let mut target = connection(Mode::Server, suite);
         let to_target: *mut c_void = (&raw mut wires.to_target).cast();
         let to_host: *mut c_void = (&raw mut wires.to_host).cast();
-        // SAFETY: the wires lie in a box of the value that has the connections, and are not touched
-        // while the library runs.
-        unsafe {
-            host.set_send_context(to_target).expect("a context");
-            host.set_receive_context(to_host).expect("a context");
-            target.set_send_context(to_host).expect("a context");
-            target.set_receive_context(to_target).expect("a context");
+        for (end, out, into) in [
+            (&mut host, to_target, to_host),
+            (&mut target, to_host, to_target),
+        ] {
+            // SAFETY: the wires lie in a box of the value that has the connections, and are not
+            // touched while the library runs.
+            unsafe { end.set_send_context(out) }.expect("a context");
+            // SAFETY: as above.
+            unsafe { end.set_receive_context(into) }.expect("a context");
         }
         loop {
             let ready =
@@ -280,8 +282,10 @@ unsafe extern "C" fn receive(context: *mut c_void, out: *mut u8, len: u32) -> c_
     let left = &wire.bytes[wire.taken..];
     let len = left.len().min(len as usize);
     if len == 0 {
+        // SAFETY: it has no conditions.
+        let errno = unsafe { libc::__errno_location() };
         // SAFETY: the place of this thread's `errno`.
-        unsafe { *libc::__errno_location() = libc::EAGAIN };
+        unsafe { *errno = libc::EAGAIN };
         return -1;
     }
     // SAFETY: `out` has room for `len` bytes, and is the library's own memory.

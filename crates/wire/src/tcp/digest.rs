@@ -31,7 +31,7 @@ fn append_wide(crc: u32, bytes: &[u8]) -> u32 {
     let mut digest =
         crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, (!crc).into());
     digest.update(bytes);
-    digest.finalize() as u32
+    u32::try_from(digest.finalize()).expect("a checksum of 32 bits")
 }
 
 /// Returns true if the processor multiplies 512 bits without carry. Then `crc_fast` is twice as fast
