@@ -266,6 +266,9 @@ class Command:
 class Queue:
     """A queue pair: a connection, the commands on it, and the submission queue's head."""
 
+    # What Connect's response has to request.
+    authreq = 0
+
     def __init__(self, connection, size):
         self.connection, self.size = connection, size
         self.submitted = self.head = self.last_sqhd = 0
@@ -484,7 +487,7 @@ class Queue:
               f"Connect to {nqn} as {host_nqn!r}, queue {qid}: {command.status}, not {wanted}")
         if command.status == OK:
             zero("Connect: bits 32 to 63 of the result", (command.result >> 32).to_bytes(4, "little"))
-            equal("Connect: AUTHREQ", command.result >> 16 & 0xFFFF, 0)
+            equal("Connect: AUTHREQ", command.result >> 16 & 0xFFFF, self.authreq)
             # FFFFh agrees to do without flow control.
             self.flow_control = self.last_sqhd != 0xFFFF
             check(self.flow_control or cattr & 4, "flow control is off, which was not asked for")
@@ -510,11 +513,12 @@ class Queue:
 class Controller:
     """An association: the admin queue, enabled and identified."""
 
-    def __init__(self, place, nqn, size=32, kato=None, host_nqn=HOST_NQN, **options):
+    def __init__(self, place, nqn, size=32, kato=None, host_nqn=HOST_NQN, queue=Queue, **options):
         self.place, self.nqn, self.host_nqn, self.options = place, nqn, host_nqn, options
+        self.queue = queue
         if kato is None:
             kato = 0 if nqn == DISCOVERY_NQN else 120_000
-        self.admin = Queue(Connection(place, **options), size)
+        self.admin = queue(Connection(place, **options), size)
         self.cntlid = self.admin.connect(0, nqn, kato=kato, host_nqn=host_nqn).result & 0xFFFF
         check(self.cntlid < 0xFFF0, f"CNTLID is {self.cntlid:#x}")
         self.version = self.admin.property_get(0x08, 4)
@@ -542,7 +546,7 @@ class Controller:
 
     def io_queue(self, qid, size=32, flow_control=True, wanted=OK, **options):
         options = {**self.options, **options}
-        queue = Queue(Connection(self.place, **options), size)
+        queue = self.queue(Connection(self.place, **options), size)
         queue.connect(qid, self.nqn, self.cntlid, self.host_nqn, cattr=0 if flow_control else 4,
                       wanted=wanted)
         queue.in_capsule_max = self.in_capsule_max
@@ -1169,6 +1173,11 @@ def main():
     place = (arguments.address, arguments.port)
     run(place, arguments.nqn, arguments.nsid, arguments.notice, arguments.dissected)
 
+    return report()
+
+
+def report():
+    """Prints what was seen, and returns the exit code."""
     pdus = ", ".join(f"{count} {name}" for name, count in sorted(LEDGER.pdus.items()))
     moved = ", ".join(f"{count >> 10} KiB {way}" for way, count in sorted(LEDGER.bytes.items()))
     print(f"{LEDGER.commands} commands; received {pdus}; {moved}; {LEDGER.digests} digests; "

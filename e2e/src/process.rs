@@ -425,8 +425,23 @@ pub fn parse_ready_line(line: &str) -> Option<SocketAddr> {
 /// # Errors
 /// If it cannot be started.
 pub fn start_foreign_host(target: SocketAddr, options: &[&str]) -> Result<Process> {
+    start_python("foreign_host.py", target, options)
+}
+
+/// Starts the independent implementation of DH-HMAC-CHAP against a target with namespace 1, with the
+/// files of the host's secret and of the controller's.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn start_foreign_chap(target: SocketAddr, secrets: [&str; 2]) -> Result<Process> {
+    start_python("foreign_chap.py", target, &secrets)
+}
+
+fn start_python(script: &str, target: SocketAddr, options: &[&str]) -> Result<Process> {
     let mut host = Command::new("python3");
-    host.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/foreign_host.py"));
+    // Leaves no compiled files.
+    host.arg("-B");
+    host.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
     host.args([&target.ip().to_string(), &target.port().to_string()]);
     Process::start(host.arg(DEFAULT_NQN).args(options))
 }

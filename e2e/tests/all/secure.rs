@@ -7,13 +7,16 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
-use switchyard_e2e::cache_directory;
 use switchyard_e2e::guest::{
     Data, FINISHED, FINISHED_AT, HOST_NQN, Key, Proof, programs, run_secure_initiator,
     run_secure_target, unused_port,
 };
-use switchyard_e2e::process::{DEFAULT_NQN, Serve, switchyard};
+use switchyard_e2e::limits::FOREIGN_HOST_DEADLINE;
+use switchyard_e2e::process::{
+    DEFAULT_NQN, Serve, start_foreign_chap, switchyard, switchyard_binary,
+};
 use switchyard_e2e::vm::past_emulation_faults;
+use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
 /// A folder with private files of keys.
 struct Keys {
@@ -135,6 +138,8 @@ struct Host<'a> {
 
 impl Host<'_> {
     fn use_kernel_target(&self, proof: Proof, keys: &[Key]) -> Result<()> {
+        // Builds it, if that is due, before the guest waits for this host.
+        switchyard_binary()?;
         let (data, port) = (Data::from_seed(25), unused_port()?);
         let address = ([127, 0, 0, 1], port).into();
         let report = run_secure_target(proof, &data, port, keys, &mut |step| match step {
@@ -173,4 +178,93 @@ impl Host<'_> {
         run(&["write"], &["--offset", &offset, "--input", &input], right)?;
         Ok(())
     }
+}
+
+/// The kernel authenticates in one direction and in both, and uses the namespace. With wrong secrets
+/// and without one it is refused, with the reason in our log.
+#[test]
+fn linux_chap_initiator() -> Result<()> {
+    past_emulation_faults(&programs(), serve_chap)
+}
+
+fn serve_chap() -> Result<()> {
+    let folder = Keys::new("chap-initiator")?;
+    let keys = chap_keys()?;
+    let serve = serve_with_chap(&folder, &keys)?;
+    let data = Data::from_seed(26);
+    let report = run_secure_initiator(Proof::Chap, &data, serve.address(), &keys)?;
+    let mut expected = steps(&["wrong-host", "wrong-controller", "no-secret"]);
+    for name in ["one", "both"] {
+        let steps = ["connect", "use", "disconnect"];
+        expected.extend(steps.map(|step| format!("{step}-{name}")));
+    }
+    report.check_survived(&expected)?;
+    let reasons = [
+        "the host has another secret than the controller",
+        "it expects another controller secret",
+    ];
+    stop(serve, &reasons)?;
+    folder.remove()
+}
+
+fn chap_keys() -> Result<[Key; 3]> {
+    Ok([
+        Key::chap("host", 1)?,
+        Key::chap("controller", 0)?,
+        Key::chap("wrong", 2)?,
+    ])
+}
+
+/// Options with which both prove themselves.
+fn mutual<'a>(host: &'a str, controller: &'a str) -> [&'a str; 4] {
+    let flag = "--chap-controller-secret";
+    ["--chap-secret", host, flag, controller]
+}
+
+/// Starts a target that requires DH-HMAC-CHAP with the first two secrets.
+fn serve_with_chap(folder: &Keys, keys: &[Key; 3]) -> Result<Serve> {
+    let host = folder.file("host", &[&keys[0]])?;
+    let controller = folder.file("controller", &[&keys[1]])?;
+    Serve::start(&[&["--ram", "64M"], &mutual(&host, &controller)[..]].concat())
+}
+
+/// Our host authenticates to the kernel's target, in one direction and in both.
+#[test]
+fn linux_chap_target() -> Result<()> {
+    past_emulation_faults(&programs(), use_chap_target)
+}
+
+fn use_chap_target() -> Result<()> {
+    let folder = Keys::new("chap-target")?;
+    let keys = chap_keys()?;
+    let host = folder.file("host", &[&keys[0]])?;
+    let controller = folder.file("controller", &[&keys[1]])?;
+    let wrong = folder.file("wrong", &[&keys[2]])?;
+    let host = Host {
+        folder: &folder,
+        right: &[&["--chap-secret", &host], &mutual(&host, &controller)],
+        wrong: &[
+            (&["--chap-secret", &wrong], "refused at Reply"),
+            (&mutual(&host, &wrong), "could not prove itself"),
+            (&[], "requires DH-HMAC-CHAP"),
+        ],
+    };
+    host.use_kernel_target(Proof::Chap, &keys)?;
+    folder.remove()
+}
+
+/// A host in Python computes DH-HMAC-CHAP independently of ours.
+#[test]
+fn foreign_host_authenticates() -> Result<()> {
+    if require_programs(&["python3", "nvme"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let folder = Keys::new("foreign-chap")?;
+    let serve = serve_with_chap(&folder, &chap_keys()?)?;
+    let files = [folder.path("host")?, folder.path("controller")?];
+    let host = start_foreign_chap(serve.address(), [&files[0], &files[1]])?;
+    let said = host.succeed(FOREIGN_HOST_DEADLINE)?;
+    ensure!(said.ends_with("\n0 violations\n"), "{said}");
+    serve.stop()?;
+    folder.remove()
 }
