@@ -142,6 +142,16 @@ mutations! {
     TlsKeyKept = "tls-key-kept",
     /// A host tries only the first of its TLS keys.
     TlsKeyNotTried = "tls-key-not-tried",
+    /// The target accepts every response of DH-HMAC-CHAP.
+    ChapResponseNotCompared = "chap-response-not-compared",
+    /// The host accepts every controller that answers its challenge.
+    ChapControllerNotChecked = "chap-controller-not-checked",
+    /// The target executes commands of a queue that has not authenticated.
+    ChapNotAwaited = "chap-not-awaited",
+    /// I/O queues of an authenticated controller do not authenticate.
+    ChapQueueNotAuthenticated = "chap-queue-not-authenticated",
+    /// A removed secret still proves the hosts that have authenticated with it.
+    ChapProofKept = "chap-proof-kept",
     /// Abort reports a command as aborted while its device has it, and frees its slot.
     AbortFreesSlot = "abort-frees-slot",
     /// Abort reports a Dataset Management as aborted while the device has pieces of it.

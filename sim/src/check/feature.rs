@@ -120,8 +120,11 @@ base::named! {
         Crypt = "crypt",
         /// Hosts use TLS, some only where targets require it, and strangers do not prove their names.
         Tls = "tls",
-        /// Targets know some or none of the TLS keys of hosts, and this changes.
+        /// Targets know some or none of the keys of hosts, and this changes.
         Keys = "keys",
+        /// Hosts authenticate by DH-HMAC-CHAP, some only where targets require it, and some require
+        /// it of targets.
+        Chap = "chap",
     }
 }
 
@@ -137,7 +140,6 @@ impl Feature {
             // Other hosts have one core.
             Self::SwitchedPaths | Self::ThreadDeaths => Some(Self::HostPaths),
             Self::CorePauses => Some(Self::Switched),
-            Self::Keys => Some(Self::Tls),
             _ => None,
         }
     }
@@ -167,6 +169,9 @@ pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));
     if !has.contains(&Feature::Digests) && !has.contains(&Feature::Tls) {
         features.remove(&Feature::Flips);
+    }
+    if !has.contains(&Feature::Tls) && !has.contains(&Feature::Chap) {
+        features.remove(&Feature::Keys);
     }
     if has.contains(&Feature::Syncs) {
         // Each of these sets the requests that applications issue in addition to Flushes.

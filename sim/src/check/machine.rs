@@ -13,8 +13,8 @@ use super::audit::Audit;
 use super::cast::{Cast, Host, LANES, Process};
 use super::feature::Feature;
 use super::plan::Plan;
+use super::proofs::{KnownKeys, OwnKeys};
 use super::tenants::{Tenants, host_name};
-use super::tls::{Keys, KnownKeys};
 use super::volume::{DispatcherCore, Volume};
 use crate::application::{Application, ApplicationReport};
 use crate::disk::{Disk, DiskFaults};
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{NamespaceOptions, SubsystemOptions, Target, TlsMode};
+use target::{NamespaceOptions, SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -60,7 +60,7 @@ struct Known {
     tenants: Tenants,
     /// Permissions by host, then by volume.
     rights: Vec<Vec<Rights>>,
-    /// TLS keys of the hosts.
+    /// Keys of the hosts.
     keys: KnownKeys,
 }
 
@@ -79,9 +79,11 @@ pub(super) struct Machine {
     /// Requests answered to these applications.
     answered: Rc<Cell<u64>>,
     audits: Rc<RefCell<Vec<Audit>>>,
-    /// TLS keys of the hosts, and the draws of others.
-    keys: Keys,
+    /// Keys of the hosts, and the draws of others.
+    keys: Vec<OwnKeys>,
     key_prng: Prng,
+    /// Time at which the hosts were created.
+    begun: Time,
     /// Runners of hosts' paths replaced by other submitters.
     deposed: Rc<Cell<u64>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
@@ -99,7 +101,8 @@ impl Machine {
             Volume::new(made - 1, plan, prng)
         };
         let mut key_prng = Prng::from_seed(seed ^ 0x6B65_7973);
-        let keys = Keys::draw(&mut key_prng, plan.hosts);
+        let draw = |_| OwnKeys::draw(&mut key_prng);
+        let keys: Vec<_> = (0..plan.hosts).map(draw).collect();
         let known = (1..).take(plan.targets).map(|number| Known {
             address: SocketAddr::from(([10, 0, 0, number], 4420)),
             volumes: (0..plan.volumes).map(|_| volume(&mut prng)).collect(),
@@ -110,7 +113,7 @@ impl Machine {
             by_hand: crate::by_hand::disk(number.into()),
             tenants: Tenants::default(),
             rights: Vec::new(),
-            keys: keys.known(),
+            keys: KnownKeys::new(&keys, &plan.proofs),
         });
         let mut known: Vec<_> = known.collect();
         for target in &mut known {
@@ -132,6 +135,7 @@ impl Machine {
             audits: Rc::default(),
             keys,
             key_prng,
+            begun: Time::ZERO,
             deposed: Rc::default(),
             incidents: BTreeMap::new(),
         };
@@ -140,6 +144,7 @@ impl Machine {
             machine.start_target(target);
         }
         machine.world.set_memory(plan.memory.clone());
+        machine.begun = machine.world.now();
         for number in 0..plan.hosts {
             let applications = machine.applications(number);
             let host = machine.host(number, applications);
@@ -195,7 +200,7 @@ impl Machine {
         shared.set_keys(known.keys.ring());
         // The target's memory in addition to that of its hosts suffices for them.
         self.world.set_memory(self.plan.memory.clone());
-        let tls = self.plan.tls.as_ref().map_or(TlsMode::Off, |tls| tls.mode);
+        let tls = self.plan.proofs.mode();
         let (mut cores, _) = target_cores(&self.world, &shared, count, known.address, tls);
         let buffers = cores
             .iter()
@@ -238,12 +243,7 @@ impl Machine {
         SubsystemOptions {
             allow_any_host: !self.has(Feature::Denials),
             allowed_hosts: (0..self.plan.hosts).map(host_name).collect(),
-            authentication: self
-                .plan
-                .tls
-                .as_ref()
-                .map(|tls| tls.authentication)
-                .unwrap_or_default(),
+            authentication: self.plan.proofs.authentication(),
             ..SubsystemOptions::open_to_all(SUBSYSTEM)
         }
     }

@@ -13,15 +13,15 @@ mod kept;
 mod machine;
 mod path;
 mod plan;
+mod proofs;
 mod tenants;
-mod tls;
 mod volume;
 
 pub use feature::Feature;
 pub use kept::kept;
 pub use path::{DrawnPath, HostPath};
 pub use plan::{Event, Incident, Options, Plan};
-pub use tls::Tls;
+pub use proofs::{Chap, Proofs, Tls};
 
 use crate::trace::say;
 use crate::world::Outcome;

@@ -4,7 +4,7 @@ mod incidents;
 
 use super::feature::{Feature, complete};
 use super::path::HostPath;
-use super::tls::Tls;
+use super::proofs::Proofs;
 use crate::application::{Tolerance, Workload};
 use crate::disk::DiskFaults;
 use crate::host_core::Provoked;
@@ -86,8 +86,8 @@ pub struct Plan {
     pub memory: Memory,
     /// Tokens per second of each volume; 0 if it is not scheduled.
     pub tokens_per_second: u64,
-    /// TLS, if there is any.
-    pub tls: Option<Tls>,
+    /// Proofs of the hosts' names.
+    pub proofs: Proofs,
     /// Incidents in order.
     pub events: Vec<Event>,
     /// Number of answers after which all faults end.
@@ -175,11 +175,12 @@ impl Plan {
             paths: paths.iter().any(Option::is_some),
         };
         let events = events(options.seed, &features, there, calm_after);
-        let tls = Tls::draw(draws(options.seed, 29), &features, hosts);
+        let purposes = [29, 34].map(|purpose| draws(options.seed, purpose));
+        let proofs = Proofs::draw(purposes, &features, hosts);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
             rest: Nanos(u64::from(has(Feature::Rests)) * 3 * keep_alive.0),
-            provoked: provoked(&features, tls.as_ref()),
+            provoked: provoked(&features, proofs.is_all_tls()),
             tolerance: tolerance(&features),
             targets,
             target_cores,
@@ -208,7 +209,7 @@ impl Plan {
             } else {
                 0
             },
-            tls,
+            proofs,
             events,
             calm_after,
             features,
@@ -262,7 +263,7 @@ fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
     let has = |feature| features.contains(&feature);
     let Provoked {
         losses, given_up, ..
-    } = provoked(features, None);
+    } = provoked(features, false);
     Tolerance::Only {
         device: has(Feature::Errors),
         gone: has(Feature::OtherVolume) || has(Feature::Removals) || has(Feature::Subsystems),
@@ -321,7 +322,7 @@ fn memory(seed: u64, starved: bool) -> Memory {
     }
 }
 
-fn provoked(features: &BTreeSet<Feature>, tls: Option<&Tls>) -> Provoked {
+fn provoked(features: &BTreeSet<Feature>, all_tls: bool) -> Provoked {
     let losses = [
         Feature::Cuts,
         Feature::Refusals,
@@ -338,10 +339,12 @@ fn provoked(features: &BTreeSet<Feature>, tls: Option<&Tls>) -> Provoked {
     // Hosts that saw no write cache query again when a namespace with a write cache is added.
     let appears = (has(Feature::Cache) || has_pages(features))
         && (has(Feature::Removals) || has(Feature::Rights));
+    // A removed secret ends the controllers that it has authenticated.
+    let revoked = has(Feature::Keys) && has(Feature::Chap);
     Provoked {
-        losses: appears || losses.into_iter().any(has),
+        losses: appears || revoked || losses.into_iter().any(has),
         // A record with a flipped bit is no violation of NVMe/TCP.
-        violations: has(Feature::Flips) && !tls.is_some_and(Tls::is_everywhere),
+        violations: has(Feature::Flips) && !all_tls,
         given_up: has(Feature::GiveUps) || has(Feature::ThreadDeaths),
     }
 }

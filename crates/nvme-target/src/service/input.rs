@@ -453,6 +453,7 @@ impl Connection {
             {
                 None
             }
+            _ if self.is_pending() && mutation::active(Mutation::ChapNotAwaited) => None,
             _ if self.is_pending() => Some(Status::AUTHENTICATION_REQUIRED.with_dnr()),
             _ => Some(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
         }

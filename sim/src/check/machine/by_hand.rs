@@ -222,7 +222,7 @@ impl Machine {
         Some(ControllerStatus(answer.dword0()))
     }
 
-    fn execute(
+    pub(super) fn execute(
         &self,
         queue: &mut QueueByHand,
         command: Command,

@@ -180,22 +180,28 @@ impl Machine {
         }
     }
 
+    /// Adds the keys with which a host proves its name.
+    fn with_keys(&self, host: usize, options: ConnectOptions) -> ConnectOptions {
+        let (keys, proofs) = (&self.keys[host], &self.plan.proofs);
+        let tls = keys.tls.iter().filter(|_| proofs.has_tls(host));
+        let [secret, _] = &keys.chap;
+        ConnectOptions {
+            tls_keys: tls.cloned().collect(),
+            chap_secret: proofs.has_chap(host).then(|| secret.clone()),
+            chap_controller_secret: proofs.is_mutual(host).then(|| keys.controller.clone()),
+            ..options
+        }
+    }
+
     /// Creates a host with these applications that connects to all targets.
     pub(super) fn host(&mut self, number: usize, applications: Vec<Application>) -> Host {
         let addresses: Vec<_> = self.known.iter().map(|known| known.address).collect();
         let name = host_name(number);
-        let tls = self.plan.tls.as_ref();
-        let tls_keys = if tls.is_some_and(|tls| tls.hosts[number]) {
-            self.keys.of(number)
-        } else {
-            &[]
-        };
-        let tls_keys = tls_keys.to_vec();
         let options: Vec<_> = addresses
             .into_iter()
-            .map(|address| ConnectOptions {
-                tls_keys: tls_keys.clone(),
-                ..self.options(SUBSYSTEM, &name, address)
+            .map(|address| {
+                let options = self.options(SUBSYSTEM, &name, address);
+                self.with_keys(number, options)
             })
             .collect();
         let reports = applications.iter().map(|app| Rc::clone(&app.report));

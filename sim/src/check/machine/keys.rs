@@ -1,8 +1,8 @@
 //! Keys of hosts that change while they work, and strangers who must not be let in.
 
 use super::super::plan::{KeyChange, Stranger};
+use super::super::proofs::{self, KnownKeys, STRANGER};
 use super::super::tenants::host_name;
-use super::super::tls::{self, KnownKeys, STRANGER};
 use super::by_hand::{LOOKS, PATIENCE};
 use super::{Machine, SUBSYSTEM};
 use crate::by_hand::{QueueByHand, Seen};
@@ -11,6 +11,8 @@ use reactor::tls::{Handshake, Shaken};
 use secure::{Psk, psk};
 use std::task::Poll;
 use target::{ControllerSnapshot, TlsMode};
+use wire::fabrics::{Property, PropertyGet, PropertySize};
+use wire::nvme::{Command, IoOpcode, Status};
 
 impl Machine {
     fn set_keys(&mut self, target: usize, change: impl FnOnce(&mut KnownKeys)) {
@@ -25,16 +27,40 @@ impl Machine {
     pub(super) fn change_keys(&mut self, (target, host): (usize, usize), change: KeyChange) {
         let KeyChange { unknown_for, known } = change;
         self.count("changed keys");
+        let has_chap = self.plan.proofs.has_chap(host);
         if unknown_for > Nanos::ZERO {
-            let wrong = self.key_prng.chance(1, 2);
-            let wrong = wrong.then(|| tls::draw(&mut self.key_prng));
-            self.set_keys(target, |keys| keys.set(host, wrong.into_iter().collect()));
+            let only_controller = self.plan.proofs.is_mutual(host) && self.key_prng.chance(1, 2);
+            let wrong = self.keys[host].wrong(&mut self.key_prng, has_chap, only_controller);
+            let is_first = self.world.now() == self.begun;
+            self.set_keys(target, |keys| keys.set(host, wrong));
             self.pass(unknown_for);
+            self.check_unknown((target, host), is_first, only_controller);
         }
-        let own = self.keys.of(host).iter().enumerate();
-        let known = own.filter(|(index, _)| known & 1 << index != 0);
-        let known = known.map(|(_, key)| key.clone()).collect();
+        let known = self.keys[host].known(known, has_chap);
         self.set_keys(target, |keys| keys.set(host, known));
+    }
+
+    /// Checks a host whose keys its target does not know; `is_first`: since before it has connected.
+    fn check_unknown(&self, (target, host): (usize, usize), is_first: bool, only_controller: bool) {
+        let cast = self.cast.borrow();
+        let process = cast.targets[target].as_ref();
+        let controllers = process.map(|process| process.shared.snapshot().controllers);
+        let mut controllers = controllers.into_iter().flatten();
+        let is_its = |it: &ControllerSnapshot| it.host_nqn == host_name(host);
+        let authenticated = controllers.any(|it| is_its(&it) && it.identity.chap);
+        assert!(
+            only_controller || !authenticated,
+            "host {host} has authenticated with a wrong secret"
+        );
+        let proves = self.plan.proofs.has_tls(host) || self.plan.proofs.has_chap(host);
+        if proves && is_first {
+            let association = cast.hosts[host].associations()[target];
+            assert_eq!(
+                association.generation(),
+                0,
+                "host {host} has connected with wrong keys"
+            );
+        }
     }
 
     /// Lets a stranger try to use the name of a host at a target.
@@ -60,35 +86,47 @@ impl Machine {
     }
 
     fn check_identities(&self) {
-        let Some(tls) = &self.plan.tls else { return };
         let cast = self.cast.borrow();
         for process in cast.targets.iter().flatten() {
             for ControllerSnapshot {
                 host_nqn, identity, ..
             } in process.shared.snapshot().controllers
             {
+                // A stranger has to authenticate after Connect, too.
+                if self.plan.proofs.chap.is_some() && identity.is_none() {
+                    continue;
+                }
                 let host = (0..self.plan.hosts).find(|&host| host_name(host) == host_nqn);
-                let proves = host.is_some_and(|host| tls.hosts[host]);
-                assert_eq!(identity.tls, proves, "the identity of {host_nqn}");
+                let has_tls = host.is_some_and(|host| self.plan.proofs.has_tls(host));
+                let has_chap = host.is_some_and(|host| self.plan.proofs.has_chap(host));
+                assert!(
+                    identity.tls == has_tls && (has_chap || !identity.chap),
+                    "the identity of {host_nqn} is {identity}"
+                );
             }
         }
     }
 
     fn comes_in_clear(&mut self, target: usize, host: usize) -> Option<bool> {
-        let tls = self.plan.tls.as_ref()?;
-        let (required, authentication) = (tls.mode == TlsMode::Required, tls.authentication);
         let mut queue = QueueByHand::dial(&self.world, self.known[target].address)?;
         let is_ready = self.begin(&mut queue).is_some();
-        if required {
+        if self.requires_tls() {
             return Some(is_ready);
         }
-        if !is_ready || !authentication.tls {
+        if !is_ready || !(self.plan.proofs.authentication().tls || self.plan.proofs.has_chap(host))
+        {
             return None;
         }
         self.connects_as(&mut queue, &host_name(host), None)
     }
 
+    /// True if no connection without TLS is accepted.
+    fn requires_tls(&self) -> bool {
+        self.plan.proofs.mode() == TlsMode::Required
+    }
+
     fn states_other_name(&mut self, target: usize, host: usize) -> Option<bool> {
+        self.plan.proofs.tls.as_ref()?;
         let psk = self.stranger_psk(target);
         let mut queue = self.dial_with(target, &psk)?;
         self.begin(&mut queue)?;
@@ -96,14 +134,14 @@ impl Machine {
     }
 
     fn uses_old_key(&mut self, target: usize) -> Option<bool> {
+        self.plan.proofs.tls.as_ref()?;
         let psk = self.stranger_psk(target);
         self.set_keys(target, |keys| keys.set_stranger(None));
         Some(self.dial_with(target, &psk).is_some())
     }
 
     fn wants_other_queue(&mut self, target: usize) -> Option<bool> {
-        let tls = self.plan.tls.as_ref()?;
-        if tls.mode == TlsMode::Required || tls.authentication.tls {
+        if self.requires_tls() || self.plan.proofs.authentication().tls {
             return None;
         }
         let controllers = {
@@ -111,7 +149,8 @@ impl Machine {
             cast.targets[target].as_ref()?.shared.snapshot().controllers
         };
         let mut controllers = controllers.into_iter();
-        let its = controllers.find(|it| it.nqn == SUBSYSTEM && it.identity.tls)?;
+        let is_proven = |it: &ControllerSnapshot| it.identity.tls || it.identity.chap;
+        let its = controllers.find(|it| it.nqn == SUBSYSTEM && is_proven(it))?;
         let is_free = |id: &u16| its.io_queues.iter().all(|queue| queue.qid != *id);
         let id = (1..=self.plan.limits.io_queues).find(is_free)?;
         let mut queue = QueueByHand::dial(&self.world, self.known[target].address)?;
@@ -121,13 +160,13 @@ impl Machine {
 
     /// Gives the stranger a new key that the target knows.
     fn stranger_psk(&mut self, target: usize) -> Psk {
-        let key = tls::draw(&mut self.key_prng);
+        let key = proofs::draw(&mut self.key_prng);
         let psk = psk::offers(&key, STRANGER, SUBSYSTEM).remove(0);
         self.set_keys(target, |keys| keys.set_stranger(Some(key)));
         psk
     }
 
-    /// Sends Connect with the name of a host. Returns true if the target accepts it.
+    /// Sends Connect with the name of a host, and a command. Returns true if the target accepts both.
     fn connects_as(
         &self,
         queue: &mut QueueByHand,
@@ -135,8 +174,19 @@ impl Machine {
         of: Option<(u16, u16)>,
     ) -> Option<bool> {
         let cid = queue.send_connect(SUBSYSTEM, name, of)?;
-        let answer = self.answer(queue, cid)?;
-        Some(answer.status.is_success())
+        if !self.answer(queue, cid)?.status.is_success() {
+            return Some(false);
+        }
+        let command = match of {
+            None => PropertyGet {
+                size: PropertySize::Four,
+                property: Property::CSTS,
+            }
+            .encode(0),
+            Some(_) => Command::new(IoOpcode::FLUSH.0, 0),
+        };
+        let answer = self.execute(queue, command, &[])?;
+        Some(!answer.status.is(Status::AUTHENTICATION_REQUIRED))
     }
 
     /// Sends ICReq, and awaits the answer.

@@ -33,13 +33,13 @@ base::named! {
     /// A peer that uses a name which it does not prove.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Stranger {
-        /// Connects without TLS where that is required.
+        /// Connects without the proofs that are required.
         InClear = "strangers in clear",
         /// Has a key, and states the name of another host in Connect.
         OtherName = "strangers with another name",
         /// Has a key that the target knew before.
         OldKey = "strangers with an old key",
-        /// Requests, without TLS, an I/O queue of a host that uses it.
+        /// Requests an I/O queue of a host, without its proofs.
         OtherQueue = "strangers at another host's queue",
     }
 }
@@ -127,7 +127,7 @@ pub enum Incident {
     Deny((usize, usize), Nanos),
     /// The tenants of a target change.
     ChangeTenants(usize),
-    /// A target knows none of a host's TLS keys for a while, then other ones than before: (target,
+    /// A target knows none of a host's keys for a while, then other ones than before: (target,
     /// host).
     ChangeKeys((usize, usize), KeyChange),
     /// A stranger comes to a target in the name of a host: (target, host).
@@ -201,7 +201,7 @@ pub(super) fn events(
         events.extend(acts_by_hand(seed, there, calm_after));
     }
     // A stranger does not support digests.
-    if has(Feature::Tls) && !has(Feature::Flips) {
+    if (has(Feature::Tls) || has(Feature::Chap)) && !has(Feature::Flips) {
         events.extend(strangers(seed, there, calm_after));
     }
     if has(Feature::Keys) {
