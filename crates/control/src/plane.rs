@@ -20,7 +20,7 @@ pub use crypt_key::read as read_crypt_key;
 
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;
-use crate::host_keys::{AddedKeys, KnownKeys};
+use crate::host_keys::{self, AddedKeys, KnownKeys};
 use crate::snapshot::{
     CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
     TargetEvent,
@@ -29,21 +29,21 @@ use crate::state::ToZero;
 use block::{Cache, Device};
 use config::action::Action;
 use config::device_model::DeviceModel;
-use config::schema::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
+use config::schema::{Configuration, DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
 use config::{ApplyError, ApplyErrorKind};
-use keys::Keys;
+use keys::{FilesOfAny, Keys};
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
-use secure::HostKeys;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use target::{
     DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
 };
 use tenancy::{authentication, tenancy};
+use transport::key_file::KeyFileError;
 use view::{View, whole_blocks};
 
 /// A target, and the devices that it shares.
@@ -107,16 +107,29 @@ impl OpenDevice {
 }
 
 impl Plane {
-    /// A plane over `target`, which shares nothing yet and runs on `cores`. Files with keys of hosts are
-    /// in the current folder.
+    /// A plane over `target`, which shares nothing yet and runs on `cores`. There are no keys for every
+    /// host, and files with keys of hosts are in the current folder.
     #[must_use]
     pub fn new(target: Arc<Target>, cores: Vec<u32>) -> Self {
-        Self::with_keys(target, cores, PathBuf::from("."), HostKeys::default())
+        Self::with(target, cores, Keys::default())
     }
 
-    /// The same with the folder of the files with keys of hosts, and keys of every allowed host.
-    #[must_use]
-    pub fn with_keys(target: Arc<Target>, cores: Vec<u32>, folder: PathBuf, any: HostKeys) -> Self {
+    /// The same with the files of keys that the configuration names; `config_path` is its own.
+    ///
+    /// # Errors
+    /// What is wrong with which file of keys for every host.
+    pub fn with_keys(
+        target: Arc<Target>,
+        cores: Vec<u32>,
+        configuration: &Configuration,
+        config_path: Option<&Path>,
+    ) -> Result<Self, KeyFileError> {
+        let folder = host_keys::folder(configuration, config_path);
+        let keys = Keys::new(folder, FilesOfAny::of(configuration))?;
+        Ok(Self::with(target, cores, keys))
+    }
+
+    fn with(target: Arc<Target>, cores: Vec<u32>, keys: Keys) -> Self {
         let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         Self {
             target,
@@ -124,7 +137,7 @@ impl Plane {
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
-            keys: Keys::new(folder, any),
+            keys,
             recalibrations: Recalibrations::default(),
         }
     }
@@ -398,7 +411,7 @@ impl DataPlane for Plane {
             threads: snapshot.threads,
             switch: self.switch(&snapshot),
             namespaces: self.namespaces(snapshot.subsystems),
-            listen: snapshot.listeners,
+            listen: snapshot.listeners.iter().map(|it| it.address).collect(),
             devices: snapshot.devices,
             caches: self.caches(),
             controllers: snapshot.controllers,

@@ -7,14 +7,12 @@ use std::sync::{Arc, mpsc};
 
 use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
-use secure::HostKeys;
-use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
+use target::{Limits, Listener, RunningTarget, Target, TargetError, TargetOptions};
 
-use transport::key_file::{self, KeyFileError};
+use transport::key_file::KeyFileError;
 
 use crate::control::{ChangeError, Control};
 use crate::credentials::Token;
-use crate::host_keys;
 use crate::plane::Plane;
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
@@ -30,8 +28,6 @@ pub struct ServingOptions {
     pub config_path: Option<PathBuf>,
     /// The file that keeps changes; without one the end of the process forgets them.
     pub state_path: Option<PathBuf>,
-    /// Keys and secrets of every allowed host that has none of its own.
-    pub keys: HostKeys,
     /// The token of requests over TCP that may change something.
     pub token: Option<Token>,
 }
@@ -95,22 +91,16 @@ impl Serving {
         let store = options.state_path.as_deref().map(StateFile::open);
         let store = store.transpose()?;
         let target = Target::new(limits(configuration), cores.len())?;
-        let any = keys_of_any(configuration, options.keys)?;
-        let folder = host_keys::folder(configuration, options.config_path.as_deref());
-        let plane = Plane::with_keys(Arc::clone(&target), numbers(&cores), folder, any);
+        let (cpus, path) = (numbers(&cores), options.config_path.as_deref());
+        let plane = Plane::with_keys(Arc::clone(&target), cpus, configuration, path)?;
         let plane = Arc::new(plane);
         let control = Arc::new(Control::resume(configuration, plane, store)?);
         let running = RunningTarget::start(
             Arc::clone(&target),
             &TargetOptions {
-                listen: configuration.listen.clone(),
+                listen: configuration.listeners().map(listener).collect(),
                 cores: cores.clone(),
                 named: configuration.cores.is_some(),
-                tls: match configuration.tls {
-                    TlsMode::Off => target::TlsMode::Off,
-                    TlsMode::Allowed => target::TlsMode::Allowed,
-                    TlsMode::Required => target::TlsMode::Required,
-                },
                 ..TargetOptions::default()
             },
         )?;
@@ -212,23 +202,6 @@ const OTHER_FILES: u64 = 128;
 /// Descriptors of each core: its ring, and its event counter.
 const CORE_FILES: u64 = 2;
 
-/// Adds the keys of the files that the configuration names for every host.
-fn keys_of_any(
-    configuration: &Configuration,
-    mut keys: HostKeys,
-) -> Result<HostKeys, KeyFileError> {
-    if let Some(path) = &configuration.tls_key {
-        keys.tls.extend(key_file::tls_keys(path)?);
-    }
-    if let Some(path) = &configuration.chap_secret {
-        keys.chap.extend(key_file::chap_secrets(path)?);
-    }
-    if let Some(path) = &configuration.chap_controller_secret {
-        keys.controller = key_file::chap_secrets(path)?.into_iter().next();
-    }
-    Ok(keys)
-}
-
 /// Returns the number of descriptors that everything in the configuration takes at once. A file is
 /// open once for itself, and once more on each core for each namespace over it.
 fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
@@ -258,6 +231,15 @@ fn warn_of_few_files(limit: Option<u64>, wanted: u64) {
 
 fn numbers(cores: &[CoreId]) -> Vec<u32> {
     cores.iter().map(|core| core.0).collect()
+}
+
+fn listener((address, tls): (SocketAddr, TlsMode)) -> Listener {
+    let tls = match tls {
+        TlsMode::Off => target::TlsMode::Off,
+        TlsMode::Allowed => target::TlsMode::Allowed,
+        TlsMode::Required => target::TlsMode::Required,
+    };
+    Listener { address, tls }
 }
 
 /// Returns the configuration's limits, which were checked, as the target takes them.

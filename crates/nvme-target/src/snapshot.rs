@@ -9,6 +9,7 @@ use crate::shared::Referral;
 use crate::stats::CoreStats;
 use crate::switch::stats::SwitchStats;
 use crate::switch::threads::ThreadsSnapshot;
+use crate::tls::Listener;
 use reactor::priority::PriorityStatus;
 use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ pub struct Snapshot {
     /// Number of changes to the discovery log page.
     pub generation: u64,
     /// Addresses that the target listens on.
-    pub listeners: Vec<SocketAddr>,
+    pub listeners: Vec<Listener>,
     /// Referrals to other discovery services.
     pub referrals: Vec<Referral>,
     /// Subsystems, by name.

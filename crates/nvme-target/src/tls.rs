@@ -2,6 +2,7 @@
 
 use base::Nanos;
 use reactor::tls::{Keys, Server, Side};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::fabrics::DiscoveryLogEntry;
 
@@ -16,6 +17,23 @@ base::named! {
         Allowed = "allowed",
         /// Connections without TLS are refused.
         Required = "required",
+    }
+}
+
+/// An address that hosts connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The address; port 0: any free port.
+    pub address: SocketAddr,
+    /// TLS on connections to it, with the keys set by [`Target::set_keys`](crate::Target::set_keys).
+    pub tls: TlsMode,
+}
+
+/// A listener without TLS.
+impl From<SocketAddr> for Listener {
+    fn from(address: SocketAddr) -> Self {
+        let tls = TlsMode::Off;
+        Self { address, tls }
     }
 }
 

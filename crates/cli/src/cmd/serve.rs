@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::log;
 use crate::output::{Output, human_bytes, print};
 use anyhow::{Context as _, Result, bail};
-use config::schema::{Authentication, Subsystem, Switch, TlsMode};
+use config::schema::{Authentication, Listener, Subsystem, Switch, TlsMode};
 use config::{Configuration, with_causes};
 use control::process::confine::{self, Paths};
 use control::socket_access::SocketAccess;
@@ -95,13 +95,10 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     }
     let mut configuration = Configuration::default_with(args.devices());
     if !args.listen.is_empty() {
-        configuration.listen.clone_from(&args.listen);
+        configuration.listen = args.listen.iter().copied().map(Listener::from).collect();
     }
-    if let Some(open) = configuration
-        .listen
-        .iter()
-        .find(|address| !address.ip().is_loopback())
-    {
+    let mut addresses = configuration.listen.iter().map(|it| it.address);
+    if let Some(open) = addresses.find(|address| !address.ip().is_loopback()) {
         bail!(
             "--listen {open}: without a configuration file every host may connect, so only loopback \
              addresses are allowed; write a file with listen = [\"{open}\"] and allowed_hosts (or \

@@ -64,6 +64,45 @@ fn every_command_works_over_tls_with_both_families() {
     }
 }
 
+#[test]
+fn a_listener_has_its_own_use_of_tls() {
+    let folder = Folder::new();
+    let key = key_file(&folder, "key", &a_key(7));
+    let config = format!(
+        r#"
+        listen = ["127.0.0.1:0", "[::1]:0 tls=required"]
+        cores = [0]
+        tls_key = "{key}"
+        [devices.ram]
+        type = "ram"
+        size = "16M"
+        [[subsystems]]
+        nqn = "{NQN}"
+        allow_any_host = true
+        namespaces = [{{ nsid = 1, device = "ram" }}]
+        "#
+    );
+    let config = folder.write("config.toml", config);
+    let log = folder.path("log");
+    let serving = Serving::start_by(logging_program(&log), &["--config", &config]);
+    let first = serving.address();
+    let identify =
+        |address: &str, tls: &[&str]| run(&[&["identify", address, "--nqn", NQN], tls].concat());
+    code(&identify(first, &[]), 0);
+    code(&identify(first, &["--tls-key", &key]), 2);
+    let found = json(&run(&["discover", first, "--json"]));
+    let entries = found["entries"].as_array().expect("a list").iter();
+    let secure = entries
+        .clone()
+        .filter(|entry| entry["secure_channel"] == true);
+    let (all, secure): (Vec<_>, Vec<_>) = (entries.collect(), secure.collect());
+    assert_eq!((all.len(), secure.len()), (4, 2), "{all:?}");
+    let text = |name: &str| secure[0][name].as_str().expect("a text");
+    let second = format!("[{}]:{}", text("address"), text("service"));
+    code(&identify(&second, &[]), 2);
+    code(&identify(&second, &["--tls-key", &key]), 0);
+}
+
 /// The last line of a log with this text.
 fn logged(log: &str, text: &str) -> String {
     let mut found = String::new();

@@ -6,13 +6,14 @@ mod target;
 
 use crate::node::Value;
 use crate::schema::{
-    Access, ApiAddress, Authentication, Eui64, FaultError, HostTls, Keyword, Network, Nguid,
-    Percentile, PollPolicy, Size, SizeError, SocketMode, TlsMode, Uuid,
+    Access, ApiAddress, Authentication, Eui64, FaultError, HostTls, Keyword, Listener,
+    ListenerError, Network, Nguid, Percentile, PollPolicy, Size, SizeError, SocketMode, TlsMode,
+    Uuid,
 };
 use crate::spot::FoundNode;
 use crate::table::{among, explained, from_found, integer, parsed, text};
 use block::layer::fault::FaultOperation;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 pub(super) use switch::report_knob;
 
@@ -48,9 +49,10 @@ from_found! {
     u64: "integer", |found| integer(found, &(0..=Self::MAX));
     usize: "integer", |found| integer(found, &(0..=Self::MAX));
     String: "text", |found| text(found, "a text in quotes").map(str::to_owned);
-    SocketAddr: "ADDRESS:PORT", |found| {
-        let value = reactor::address::parse(text(found, ADDRESS)?).ok();
-        value.or_else(|| found.wrong_type(ADDRESS))
+    Listener: "ADDRESS:PORT", |found: &FoundNode<'_>| match text(found, ADDRESS)?.parse() {
+        Ok(listener) => Some(listener),
+        Err(ListenerError::Address) => found.wrong_type(ADDRESS),
+        Err(error @ ListenerError::Tls) => found.misplaced(error.to_string()),
     };
     IpAddr: "IP address", |found| parsed(found, IP_ADDRESS);
     PathBuf: "path", |found| parsed(found, "a path in quotes");

@@ -15,6 +15,7 @@ mod host;
 mod identifier;
 mod keyword;
 mod limits;
+mod listener;
 mod network;
 mod size;
 mod socket_mode;
@@ -46,6 +47,7 @@ pub use keyword::Keyword;
 pub(crate) use keyword::keyword;
 pub use limits::Limits;
 pub use limits::REMOVED_LIMITS;
+pub use listener::{Listener, ListenerError};
 pub use network::{Network, NetworkError};
 pub use size::{Size, SizeError};
 pub use socket_mode::{SocketMode, group_number};
@@ -72,18 +74,19 @@ crate::schema! {
     /// The configuration of a target. By default it listens at 127.0.0.1:4420 and shares nothing.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Configuration {
-        /// Addresses that hosts connect to. Fixed while running.
-        pub listen: Vec<SocketAddr> = or(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)]),
-        /// Whether hosts use TLS 1.3 with pre-shared keys, on all addresses. Fixed while running.
+        /// Addresses that hosts connect to. With ` tls=off`, ` tls=allowed` or ` tls=required` behind
+        /// it, an address has its own `tls`. Fixed while running.
+        pub listen: Vec<Listener> = or(vec![Listener::from(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT))]),
+        /// Whether hosts use TLS 1.3 with pre-shared keys. Fixed while running.
         pub tls: TlsMode = or(TlsMode::Off),
         /// File with TLS keys, one in each line, for every host that may connect. Its mode is 0600.
-        /// Fixed while running.
+        /// `SIGHUP` reads it again; its name is fixed while running.
         pub tls_key: Option<PathBuf> = optional("none"),
         /// File with secrets of DH-HMAC-CHAP, one in each line, for every host that may connect. Its
-        /// mode is 0600. Fixed while running.
+        /// mode is 0600. `SIGHUP` reads it again; its name is fixed while running.
         pub chap_secret: Option<PathBuf> = optional("none"),
         /// File with the secret of DH-HMAC-CHAP that proves the controller to those hosts. Its mode is
-        /// 0600. Fixed while running.
+        /// 0600. `SIGHUP` reads it again; its name is fixed while running.
         pub chap_controller_secret: Option<PathBuf> = optional("hosts cannot request a proof"),
         /// Address of the HTTP interface and `/metrics`: a Unix socket, a loopback port, or any port
         /// with TLS. Ports need tokens: `api_tokens`, or the variable SWITCHYARD_API_TOKEN or
@@ -240,6 +243,12 @@ keyword! {
 }
 
 impl Configuration {
+    /// Returns each listener's address and use of TLS.
+    pub fn listeners(&self) -> impl Iterator<Item = (SocketAddr, TlsMode)> {
+        let own = |it: &Listener| (it.address, it.tls.unwrap_or(self.tls));
+        self.listen.iter().map(own)
+    }
+
     /// A target that shares `devices` with every host as namespaces 1, 2, … of one subsystem,
     /// [`DEFAULT_NQN`]. Each device is named after its kind and namespace: `ram1`, `file2`.
     #[must_use]

@@ -217,6 +217,10 @@ fn wrong_types_and_words_say_what_to_write() {
             "switchyard.toml:2: listen[1]: the text \"localhost\" cannot stand here; write an address with a port, like \"127.0.0.1:4420\" or \"[::1]:4420\"",
         ),
         (
+            "listen = [\"127.0.0.1:1 tls=on\"]",
+            "switchyard.toml:1: listen[0]: the text \"127.0.0.1:1 tls=on\" cannot stand here; write tls=off, tls=allowed or tls=required behind the address, or nothing",
+        ),
+        (
             "cores = [-1]",
             "switchyard.toml:1: cores[0]: the integer -1 cannot stand here; write an integer from 0 to 4294967295",
         ),

@@ -2,7 +2,7 @@
 
 use crate::host_keys::{AddedKeys, KnownKeys, now};
 use config::ApplyError;
-use config::schema::{Host, HostTls};
+use config::schema::{Configuration, Host, HostTls};
 use secure::{HostKeys, KeyRing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,31 +10,70 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use target::Target;
 use transport::key_file::{KeyFileError, chap_secrets, tls_keys};
 
+/// The files with keys of every allowed host that has none of its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FilesOfAny {
+    tls: Option<PathBuf>,
+    chap: Option<PathBuf>,
+    controller: Option<PathBuf>,
+}
+
+impl FilesOfAny {
+    /// Returns those of the configuration.
+    pub(super) fn of(configuration: &Configuration) -> Self {
+        Self {
+            tls: configuration.tls_key.clone(),
+            chap: configuration.chap_secret.clone(),
+            controller: configuration.chap_controller_secret.clone(),
+        }
+    }
+
+    fn read(&self) -> Result<HostKeys, KeyFileError> {
+        let secrets = |path: &Option<PathBuf>| path.as_deref().map(chap_secrets).transpose();
+        Ok(HostKeys {
+            tls: self
+                .tls
+                .as_deref()
+                .map(tls_keys)
+                .transpose()?
+                .unwrap_or_default(),
+            chap: secrets(&self.chap)?.unwrap_or_default(),
+            controller: secrets(&self.controller)?.into_iter().flatten().next(),
+        })
+    }
+}
+
 /// The keys of hosts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Keys {
     /// The folder of the files.
     folder: PathBuf,
-    /// Keys of every allowed host.
-    any: HostKeys,
+    any: FilesOfAny,
     known: Mutex<Known>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Known {
     hosts: Vec<Host>,
+    /// Keys of every allowed host.
+    any: HostKeys,
     /// The content of their files.
     of_files: BTreeMap<String, KnownKeys>,
     added: AddedKeys,
 }
 
 impl Keys {
-    pub(super) fn new(folder: PathBuf, any: HostKeys) -> Self {
-        Self {
+    /// Reads the files with keys of every allowed host.
+    pub(super) fn new(folder: PathBuf, any: FilesOfAny) -> Result<Self, KeyFileError> {
+        let known = Known {
+            any: any.read()?,
+            ..Known::default()
+        };
+        Ok(Self {
             folder,
             any,
-            known: Mutex::default(),
-        }
+            known: Mutex::new(known),
+        })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -45,7 +84,7 @@ impl Keys {
     /// Reads the files of hosts, and makes all keys valid for new connections.
     pub(super) fn set_hosts(&self, hosts: &[Host], target: &Target) -> Result<(), ApplyError> {
         let mut known = self.known();
-        known.of_files = self.read(hosts, &known)?;
+        self.read(hosts, &mut known)?;
         known.hosts = hosts.to_vec();
         self.publish(&known, target);
         Ok(())
@@ -54,7 +93,8 @@ impl Keys {
     /// Reads the files again.
     pub(super) fn read_again(&self, target: &Target) -> Result<(), ApplyError> {
         let mut known = self.known();
-        known.of_files = self.read(&known.hosts, &known)?;
+        let hosts = known.hosts.clone();
+        self.read(&hosts, &mut known)?;
         self.publish(&known, target);
         Ok(())
     }
@@ -71,12 +111,13 @@ impl Keys {
         self.known().of_files.clone()
     }
 
-    fn read(
-        &self,
-        hosts: &[Host],
-        before: &Known,
-    ) -> Result<BTreeMap<String, KnownKeys>, ApplyError> {
+    fn read(&self, hosts: &[Host], known: &mut Known) -> Result<(), ApplyError> {
+        let any = self.any.read();
+        let any = any.map_err(|error| {
+            ApplyError::invalid(error.to_string(), "correct or restore the file")
+        })?;
         let now = now();
+        let before = &known.of_files;
         let read = hosts.iter().map(|host| {
             let keys = self.read_host(host).map_err(|error| {
                 ApplyError::invalid(
@@ -84,7 +125,7 @@ impl Keys {
                     "correct the file, or name another one of the folder `keys`",
                 )
             })?;
-            let same = before.of_files.get(&host.nqn);
+            let same = before.get(&host.nqn);
             let same = same.filter(|before| before.keys == keys);
             let since_unix_ms = same.map_or(now, |before| before.since_unix_ms);
             let keys = KnownKeys {
@@ -93,7 +134,9 @@ impl Keys {
             };
             Ok((host.nqn.clone(), keys))
         });
-        read.collect()
+        known.of_files = read.collect::<Result<_, ApplyError>>()?;
+        known.any = any;
+        Ok(())
     }
 
     fn read_host(&self, host: &Host) -> Result<HostKeys, KeyFileError> {
@@ -121,7 +164,7 @@ impl Keys {
     fn merged(&self, known: &Known) -> (KeyRing, BTreeSet<String>) {
         let mut ring = KeyRing {
             hosts: BTreeMap::new(),
-            any: self.any.clone(),
+            any: known.any.clone(),
             ..KeyRing::default()
         };
         for (nqn, KnownKeys { keys, .. }) in known.of_files.iter().chain(&known.added.0) {
@@ -179,13 +222,14 @@ mod tests {
             std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our file");
         };
         write(format!("# old\n{KEY}\n"));
+        let of_any = folder.join("any.key");
+        std::fs::copy(&file, &of_any).expect("our folder");
         let target = Target::new(Limits::default(), 1).expect("legal limits");
-        let tls = TlsKey::parse(KEY).expect("a key");
-        let any = HostKeys {
-            tls: vec![tls],
-            ..HostKeys::default()
+        let any = FilesOfAny {
+            tls: Some(of_any.clone()),
+            ..FilesOfAny::default()
         };
-        let keys = Keys::new(folder, any);
+        let keys = Keys::new(folder, any).expect("a key");
         let count = || keys.merged(&keys.known()).0.tls(HOST).len();
         keys.set_hosts(&host(HostTls::Allowed), &target)
             .expect("a key");
@@ -207,6 +251,16 @@ mod tests {
         write(format!("{KEY}\n"));
         keys.read_again(&target).expect("a key");
         assert_eq!(keys.of_files()[HOST].since_unix_ms, since, "the same key");
+        let of_any_other = || {
+            keys.merged(&keys.known())
+                .0
+                .tls("nqn.2026-11.io.example:other")
+                .len()
+        };
+        assert_eq!(of_any_other(), 1);
+        std::fs::write(&of_any, format!("{KEY}\n{KEY}\n")).expect("our file");
+        keys.read_again(&target).expect("two keys");
+        assert_eq!(of_any_other(), 2);
         keys.set_hosts(&host(HostTls::Off), &target).expect("a key");
         assert_eq!(count(), 0, "nor the key of any host");
     }

@@ -85,15 +85,21 @@ impl Paths {
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
             paths.write.push(parent_of(socket));
         }
-        if configuration.tls != TlsMode::Off {
+        if configuration
+            .listeners()
+            .any(|(_, tls)| tls != TlsMode::Off)
+        {
             // The TLS library opens it.
             paths.read.push("/dev/urandom".into());
-            paths.read.extend(configuration.tls_key.clone());
         }
-        paths.read.extend(configuration.chap_secret.clone());
-        paths
-            .read
-            .extend(configuration.chap_controller_secret.clone());
+        let keys = [
+            &configuration.tls_key,
+            &configuration.chap_secret,
+            &configuration.chap_controller_secret,
+        ];
+        // SIGHUP reads them again, also if another file is in their place.
+        let keys = keys.into_iter().flatten();
+        paths.read.extend(keys.map(|file| parent_of(file)));
         // SIGHUP reads its name again.
         paths
             .read

@@ -92,7 +92,7 @@ mod tests {
         let namespace = NamespaceOptions::new(1, ram, [1; 16]);
         target.add_namespace(NQN, namespace).expect("a namespace");
         let options = TargetOptions {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             cores: vec![host::CoreId(0)],
             pin: false,
             ..TargetOptions::default()

@@ -67,12 +67,12 @@ pub(crate) fn log_page(
     let mut window = Window::new(get);
     let numbered = || {
         let ports = (1u16..).zip(configuration.listeners.iter().copied());
-        ports.filter_map(|(port, address)| Some((port, reachable(address, local)?)))
+        ports.filter_map(|(port, at)| Some((port, reachable(at.address, local)?, at.tls)))
     };
-    for (port, address) in numbered() {
+    for (port, address, tls) in numbered() {
         window.push(|| {
             let subtype = DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY;
-            let mut own = entry(address, port, subtype, configuration.tls);
+            let mut own = entry(address, port, subtype, tls);
             own.subnqn_field = Nqn::discovery().to_field();
             own.eflags = DiscoveryLogEntry::EFLAGS_PERSISTENT;
             own
@@ -86,10 +86,10 @@ pub(crate) fn log_page(
         let Ok(name) = Nqn::lenient(&subsystem.nqn) else {
             continue;
         };
-        for (port, address) in numbered() {
+        for (port, address, tls) in numbered() {
             window.push(|| {
                 let subtype = DiscoveryLogEntry::SUBTYPE_NVM;
-                let mut io = entry(address, port, subtype, configuration.tls);
+                let mut io = entry(address, port, subtype, tls);
                 io.subnqn_field = name.to_field();
                 io
             });

@@ -23,7 +23,7 @@ use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::Subsystem;
 use crate::target::wake::Wake;
-use crate::tls::TlsMode;
+use crate::tls::{Listener, TlsMode};
 use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
@@ -31,7 +31,6 @@ use reactor::tls::Side;
 use reactor::{MailboxSender, OpNamespace};
 use secure::KeyRing;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -465,9 +464,9 @@ impl Target {
         Ok(())
     }
 
-    /// Sets the addresses in the discovery log page.
-    pub fn set_listeners(&self, addresses: &[SocketAddr]) {
-        self.shared.configuration().listeners = addresses.to_vec();
+    /// Sets the listeners in the discovery log page.
+    pub fn set_listeners(&self, listeners: &[Listener]) {
+        self.shared.configuration().listeners = listeners.to_vec();
         self.discovery_changed();
     }
 

@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::service::PollGroup;
 use crate::target::Target;
 use crate::target::tenants::{self, Watch};
-use crate::tls::TlsMode;
+use crate::tls::{Listener, TlsMode};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{
@@ -33,11 +33,10 @@ base::with_defaults! {
     /// Options of a target on this machine.
     #[derive(Clone, Debug)]
     pub struct TargetOptions {
-        /// Addresses to listen on; port 0: any free port.
-        pub listen: Vec<SocketAddr> = vec![SocketAddr::from((
-            [127, 0, 0, 1],
-            wire::tcp::limits::IO_PORT,
-        ))],
+        /// Addresses to listen on.
+        pub listen: Vec<Listener> = vec![
+            SocketAddr::from(([127, 0, 0, 1], wire::tcp::limits::IO_PORT)).into(),
+        ],
         /// The cores to use, with one thread on each; their number is that of the target. The first
         /// one accepts connections for all cores, and has their admin queues.
         pub cores: Vec<CoreId> = vec![CoreId(0)],
@@ -50,8 +49,6 @@ base::with_defaults! {
         pub poll: PollPolicy = PollPolicy::Auto,
         /// Socket options of connections; the time-outs for silent peers are in [`Limits`].
         pub socket: SocketOptions = SocketOptions::default(),
-        /// TLS on all addresses, with the keys set by [`Target::set_keys`].
-        pub tls: TlsMode = TlsMode::Off,
         /// Initial knobs, set as by [`Target::set_knobs`]; `None` keeps the target's knobs.
         pub knobs: Option<Knobs> = None,
         /// Payload buffers of each core, smallest first; the largest must hold a whole transfer.
@@ -96,13 +93,12 @@ impl RunningTarget {
             return Err(TargetError::Invalid(reason));
         }
         target.shared.threads.set_named(options.named);
-        if options.tls != TlsMode::Off {
+        if options.listen.iter().any(|it| it.tls != TlsMode::Off) {
             let prepared = reactor::tls::prepare();
             prepared.map_err(|error| TargetError::Invalid(format!("TLS: {error}")))?;
         }
         let to_thread = AuthenticationJob::leave_to_thread;
         let _ = target.shared.runs_jobs.set(to_thread);
-        target.shared.configuration().tls = options.tls;
         if let Some(knobs) = options.knobs {
             target.set_knobs(knobs)?;
         }
@@ -136,7 +132,10 @@ impl RunningTarget {
                 }
             }
         }
-        running.handle.shared.configuration().listeners = running.addresses.clone();
+        let modes = options.listen.iter().map(|it| it.tls);
+        let bound = running.addresses.iter().zip(modes);
+        let bound = bound.map(|(&address, tls)| Listener { address, tls });
+        running.handle.shared.configuration().listeners = bound.collect();
         let change = running.handle.attach(senders);
         if let Err(error) = running.handle.shared.wait(&change.ack) {
             running.stop_quietly();
@@ -314,10 +313,14 @@ fn set_up(
         let socket = SocketOptions {
             user_timeout: limits.tcp_user_timeout,
             keep_alive: limits.tcp_keep_alive,
-            tls: target.tls(options.tls),
             ..options.socket.clone()
         };
-        for &address in &options.listen {
+        for &Listener { address, tls } in &options.listen {
+            let tls = target.tls(tls);
+            let socket = SocketOptions {
+                tls,
+                ..socket.clone()
+            };
             let listened = once_free(|| driver.listen(address, &socket));
             let (listener, bound) = listened.map_err(|source| TargetError::Listen {
                 address,

@@ -2,10 +2,11 @@
 
 use crate::common;
 use crate::common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use switchyard_target::{Limits, NamespaceOptions, Referral, SubsystemOptions};
+use switchyard_target::{Limits, Listener, NamespaceOptions, Referral, SubsystemOptions, TlsMode};
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader, Property};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, FeatureSelect, NumberOfQueues};
@@ -429,15 +430,23 @@ fn records(admin: &mut Client) -> (DiscoveryLogHeader, Vec<DiscoveryLogEntry>) {
 #[test]
 fn discovery_names_a_listener_on_every_address_by_the_one_that_was_reached() {
     let bed = Bed::new();
-    let everywhere = "0.0.0.0:4420".parse().expect("an address");
-    let elsewhere = "192.0.2.1:4420".parse().expect("an address");
-    bed.handle().set_listeners(&[everywhere, elsewhere]);
+    let everywhere: SocketAddr = "0.0.0.0:4420".parse().expect("an address");
+    let elsewhere: SocketAddr = "192.0.2.1:4420".parse().expect("an address");
+    let secure = Listener {
+        address: elsewhere,
+        tls: TlsMode::Required,
+    };
+    bed.handle().set_listeners(&[everywhere.into(), secure]);
     let (_, entries) = records(&mut Client::discovery(bed.address(), 0));
     let mut addresses: Vec<_> = entries.iter().filter_map(|e| e.socket_address()).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let reached = "127.0.0.1:4420".parse().expect("an address");
     assert_eq!(addresses, [reached, elsewhere]);
+    for entry in entries {
+        let is_secure = entry.sectype == DiscoveryLogEntry::SECTYPE_TLS13;
+        assert_eq!(is_secure, entry.socket_address() == Some(elsewhere));
+    }
 }
 
 #[test]

@@ -558,7 +558,7 @@ fn a_guesser_has_ten_attempts_at_its_own_address() {
     let namespaces = [namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>)];
     let options = TargetOptions {
         listen: ["127.0.0.1:0", "[::1]:0"]
-            .map(|address| address.parse().unwrap())
+            .map(|address| address.parse::<std::net::SocketAddr>().unwrap().into())
             .into(),
         pin: false,
         ..TargetOptions::default()

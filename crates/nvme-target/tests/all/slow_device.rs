@@ -93,7 +93,7 @@ fn bed_with(limits: Limits) -> Bed {
     });
     let target = target_with(limits, 1, [namespace(1, Arc::new(slow))]);
     let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cores: vec![CoreId(0)],
         pin: false,
         buffers: vec![

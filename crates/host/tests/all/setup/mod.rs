@@ -36,7 +36,7 @@ pub fn start_with(cores: u32, limits: Limits) -> RunningTarget {
         .unwrap();
     target.add_namespace(NQN, namespace(1, 4096)).unwrap();
     let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cores: (0..cores).map(CoreId).collect(),
         pin: false,
         ..TargetOptions::default()

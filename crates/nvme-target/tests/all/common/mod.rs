@@ -193,7 +193,7 @@ pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
 /// Runs a target on these cores of the machine; `pin` pins its threads.
 pub fn run_on(target: Arc<Target>, cores: Vec<CoreId>, pin: bool) -> RunningTarget {
     let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cores,
         pin,
         ..TargetOptions::default()
@@ -480,7 +480,7 @@ pub fn few() -> Vec<BufferClass> {
 /// Runs a target on one core, with only these buffers.
 pub fn with_buffers(target: Arc<Target>, buffers: Vec<BufferClass>) -> RunningTarget {
     let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cores: vec![CoreId(0)],
         pin: false,
         buffers,
