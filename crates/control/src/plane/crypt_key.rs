@@ -192,7 +192,7 @@ mod tests {
                 0o600,
                 "larger than 4096 bytes",
             ),
-            (vec![0xFF; 9], 0o600, "not text"),
+            (vec![0xFF; 9], 0o600, "not a text file"),
             (
                 KEY.as_bytes()[..40].to_vec(),
                 0o600,
