@@ -51,7 +51,6 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         config_path: args.config.clone(),
         state_path: args.state.clone(),
         token,
-        ..ServingOptions::default()
     };
     let serving = Serving::start(&configuration, options)?;
     if args.until_stdin_ends {
