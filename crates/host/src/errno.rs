@@ -119,7 +119,7 @@ impl ConnectionError {
             },
             Self::Protocol { .. } | Self::Terminated { .. } => Errno::PROTO,
             Self::Refused { .. } | Self::Tls { .. } | Self::Authentication { .. } => Errno::ACCESS,
-            Self::Shut { .. } => Errno::CONNRESET,
+            Self::Shut { .. } | Self::UnknownController { .. } => Errno::CONNRESET,
             Self::TimedOut { .. } | Self::GivenUp { .. } => Errno::TIMEDOUT,
             Self::OtherVolume { .. } => Errno::STALE,
             Self::Unusable(_) => Errno::OPNOTSUPP,

@@ -165,6 +165,12 @@ pub enum ConnectionError {
         /// Its status.
         status: Status,
     },
+    /// The controller of an association is not known when an I/O queue connects to it.
+    #[error("{address}: the target no longer has the controller of this host")]
+    UnknownController {
+        /// The controller's address.
+        address: SocketAddr,
+    },
     /// A response did not arrive in time.
     #[error(
         "{address}: no response to {what} within {seconds} s; check that an NVMe/TCP target listens there"

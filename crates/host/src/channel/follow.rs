@@ -238,10 +238,16 @@ impl RemoteChannel {
         }
         if ended && (state == ChannelState::Live || state.is_opening()) {
             let is_later = state == ChannelState::Live || self.machine.is_failing();
-            if lane.qpair.refusal().is_some() || lane.opening && is_later {
+            // No queue of this association can be opened, now or later.
+            let is_unknown = lane.qpair.is_unknown();
+            if lane.qpair.refusal().is_some() || lane.opening && is_later && !is_unknown {
                 return self.lane_refused(index, cx);
             }
             let error = lane.qpair.take_error();
+            if is_unknown {
+                self.association
+                    .report_lost(self.epoch.generation, error.clone());
+            }
             if state.is_opening() && self.machine.has_no_lane(false, cx.now) {
                 self.enter(Cause::NoLane, cx);
                 self.association.set_error(error);

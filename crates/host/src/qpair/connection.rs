@@ -29,7 +29,7 @@ use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{CaravanLimits, Class};
 use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
-use wire::fabrics::{Connect, ConnectData, ConnectResponse};
+use wire::fabrics::{Connect, ConnectData, ConnectResponse, InvalidParameter};
 use wire::nvme::{Command, Completion, SglDescriptor, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
@@ -456,10 +456,18 @@ impl Qpair {
     pub(super) fn joined(&mut self, completion: &Completion, now: Time) -> Option<ConnectionError> {
         let join = self.table.take_newest(JOIN_TAG);
         debug_assert!(join.is_some(), "it was answered just now");
-        if !completion.status.is_success() {
-            return Some(ConnectionError::Refused {
-                what: "Connect",
-                status: completion.status,
+        let status = completion.status;
+        if !status.is_success() {
+            let parameter = InvalidParameter::from_dword(completion.dword0());
+            let is_unknown = self.queue_id > 0
+                && status.is(Status::CONNECT_INVALID_PARAMETERS)
+                && parameter == InvalidParameter::in_data(ConnectData::CNTLID_OFFSET);
+            let address = self.config.address;
+            let what = "Connect";
+            return Some(if is_unknown {
+                ConnectionError::UnknownController { address }
+            } else {
+                ConnectionError::Refused { what, status }
             });
         }
         let response = ConnectResponse::from_dword(completion.dword0());
@@ -755,6 +763,11 @@ impl Qpair {
             Some(ConnectionError::Refused { status, .. }) => Some(status),
             _ => None,
         }
+    }
+
+    /// Returns true if the target does not know the controller that the queue belongs to.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.error, Some(ConnectionError::UnknownController { .. }))
     }
 
     /// Returns the error that ended the connection.

@@ -303,6 +303,20 @@ fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
     }
 }
 
+/// Such a controller is of no use, although its admin queue works: requests waited for ever.
+#[test]
+fn a_host_whose_controller_is_unknown_to_its_queues_connects_anew() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let patience = Some(Duration::from_secs(30));
+    let namespace = connect(&peer, builder().loss_timeout(patience));
+    peer.change(|behaviour| behaviour.forgets = 2);
+    peer.cut_all();
+    namespace
+        .read(0, &mut [0; 512])
+        .expect("on the third association");
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 3);
+}
+
 /// The association stays live, so requests must not fail until it is lost.
 #[test]
 fn io_queues_that_were_refused_are_asked_for_again_where_that_is_wanted() {

@@ -24,7 +24,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::fabrics::property::{Capabilities, ControllerStatus};
-use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
+use wire::fabrics::{
+    Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter, Property,
+};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::{
@@ -118,6 +120,8 @@ pub struct Behaviour {
     pub tamper: Option<fn(Vec<u8>) -> Vec<u8>>,
     /// Status with which Connect of an I/O queue fails.
     pub refuse_io_connect: Option<Status>,
+    /// Number of the association whose controller is unknown when its I/O queues connect, from 1.
+    pub forgets: usize,
     /// `(number, status)`: Connect of I/O queues above this number fails with this status, even if
     /// they were granted.
     pub queues_refused: Option<(u16, Status)>,
@@ -179,6 +183,7 @@ impl Default for Behaviour {
             keys: None,
             tamper: None,
             refuse_io_connect: None,
+            forgets: 0,
             queues_refused: None,
             queues_in_use: Vec::new(),
             max_queue_entries: 1023,
@@ -702,6 +707,12 @@ impl Connection {
             if let Some(status) = self.behaviour.refuse_io_connect {
                 return self.complete(cid, status, 0);
             }
+            let associations = self.state.seen.associations.load(Ordering::SeqCst);
+            if associations == self.behaviour.forgets {
+                let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+                let unknown = InvalidParameter::in_data(ConnectData::CNTLID_OFFSET);
+                return self.complete(cid, status, unknown.to_dword().into());
+            }
             let refused = self.state.behaviour.lock().unwrap().queues_refused;
             if let Some((_, status)) = refused.filter(|&(most, _)| connect.queue_id > most) {
                 return self.complete(cid, status, 0);
@@ -722,9 +733,7 @@ impl Connection {
             cntlid: if connect.queue_id == 0 {
                 1 + self.state.seen.next_cntlid.fetch_add(1, Ordering::SeqCst) as u16
             } else {
-                wire::fabrics::ConnectData::parse_prefix(data)
-                    .unwrap()
-                    .cntlid
+                ConnectData::parse_prefix(data).unwrap().cntlid
             },
             authentication: self.behaviour.authentication,
         };
