@@ -26,7 +26,7 @@ fn a_neighbour_of_hostile_hosts_loses_no_command() {
     code(&output, 0);
     let report = json(&output);
     let loads = report["loads"].as_array().unwrap();
-    assert_eq!(loads.len(), 11, "{report}");
+    assert_eq!(loads.len(), 12, "{report}");
     for load in loads {
         assert_eq!(load["failed"], 0, "{load}");
         assert!(load["commands"].as_u64().unwrap() > 0, "{load}");
