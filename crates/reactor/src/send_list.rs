@@ -242,7 +242,7 @@ impl SendList {
     }
 }
 
-/// A place in a list, to continue [copying](SendList::gather).
+/// A place in a list, to continue copying.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListPosition {
     segment: usize,
