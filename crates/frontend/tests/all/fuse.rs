@@ -234,7 +234,7 @@ fn fsync_and_durable_writes_reach_the_device_and_holes_read_as_zeroes() {
     let durable = counts.durable.load(Ordering::Relaxed);
     let flushed = flushes() - 2;
     assert!(
-        durable == 2 || flushed >= 2,
+        durable >= 2 || flushed >= 2,
         "{durable} durable, {flushed} flushes"
     );
 
