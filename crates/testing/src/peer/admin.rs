@@ -2,6 +2,7 @@
 
 use super::{Connection, Step};
 use std::sync::atomic::Ordering;
+use wire::fabrics::property::Capabilities;
 use wire::nvme::feature::{FeatureId, NumberOfQueues};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::{
@@ -145,6 +146,22 @@ impl Connection {
             }
             .encode(),
             ..IdentifyController::default()
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_queue_entries: self.behaviour.max_queue_entries,
+            contiguous_queues: true,
+            arbitration: 0,
+            timeout: 4,
+            subsystem_reset: false,
+            command_sets: Capabilities::CSS_NVM,
+            page_shift_min: 0,
+            page_shift_max: 0,
+            ready_modes: 1,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The peer's I/O commands, and the data transfers of its writes.
 
 use super::*;
+use wire::nvme::LbaCommand;
 
 impl Connection {
     pub(super) fn io(&mut self, command: &Command, capsule: &[u8]) -> Step {
@@ -249,4 +250,9 @@ fn places(command: &ExtentsCommand, capsule: &[u8]) -> Vec<Place> {
         start..start + entry.blocks as usize * BLOCK
     };
     entries.map(place).collect()
+}
+
+fn range(command: &LbaCommand) -> std::ops::Range<usize> {
+    let start = command.slba as usize * BLOCK;
+    start..start + command.blocks as usize * BLOCK
 }

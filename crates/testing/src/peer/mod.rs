@@ -23,15 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use wire::fabrics::property::{Capabilities, ControllerStatus};
+use wire::fabrics::property::ControllerStatus;
 use wire::fabrics::{
     Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter, Property,
 };
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_controller::NvmIdentifyController;
-use wire::nvme::{
-    Abort, Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, LbaCommand, Status,
-};
+use wire::nvme::{Abort, Command, Completion, DataPointer, ExtentTerms, ExtentsCommand, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{
     C2hData, CapsuleResp, DataAlignment, Event, Framer, FramerLimits, IcResp, PduFormat, PduHeader,
@@ -667,7 +665,7 @@ impl Connection {
             FabricsCommand::Connect(connect) => self.connect(cid, &connect, data),
             FabricsCommand::PropertyGet(get) => {
                 let value = match get.property {
-                    Property::CAP => capabilities(self.behaviour.max_queue_entries).to_bits(),
+                    Property::CAP => self.capabilities().to_bits(),
                     Property::CSTS => {
                         self.looks += 1;
                         let shut = self.state.seen.shutdowns.load(Ordering::SeqCst) > 0;
@@ -785,24 +783,5 @@ impl Connection {
             self.data_pdu(&pdu, chunk)?;
         }
         if success { Ok(()) } else { self.done(cid) }
-    }
-}
-
-fn range(command: &LbaCommand) -> std::ops::Range<usize> {
-    let start = command.slba as usize * BLOCK;
-    start..start + command.blocks as usize * BLOCK
-}
-
-fn capabilities(max_queue_entries: u16) -> Capabilities {
-    Capabilities {
-        max_queue_entries,
-        contiguous_queues: true,
-        arbitration: 0,
-        timeout: 4,
-        subsystem_reset: false,
-        command_sets: Capabilities::CSS_NVM,
-        page_shift_min: 0,
-        page_shift_max: 0,
-        ready_modes: 1,
     }
 }
