@@ -37,7 +37,7 @@ use wire::tcp::limits::IO_PORT;
   aborts         16 admin queues full of Abort commands, with reads to abort
   no_files       400 connections to a target with a limit of 200 open files
   little_memory  hosts that never read responses, and 2,000 idle queues, on a target with 256 MiB
-  handshakes     1,000 TLS handshakes per second (the bound of its ratio is 1.2)
+  handshakes     1,000 TLS handshakes per second (bound: 1.2 times the p99 of answers)
 
 Examples:
   lab hostile

@@ -9,7 +9,8 @@ use std::fmt;
 /// one.
 pub(super) const RATIO_MAX: f64 = 1.5;
 
-/// The same under TLS handshakes, which do not run on the threads that carry data.
+/// Upper bound for answers, which arrive in the neighbour's kernel, under TLS handshakes: these do not
+/// run on the threads that carry data.
 pub(super) const RATIO_MAX_HANDSHAKES: f64 = 1.2;
 
 /// Lower bound of the neighbour's completed commands under a load, as a fraction of the undisturbed
