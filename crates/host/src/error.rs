@@ -211,7 +211,11 @@ impl ConnectionError {
         match self {
             Self::Refused { status, .. } => status.dnr(),
             Self::Unusable(_) => true,
-            Self::Authentication { error, .. } => !matches!(error, AuthenticationError::Busy(_)),
+            // A target that ends closes connections as well.
+            Self::Authentication { error, .. } => !matches!(
+                error,
+                AuthenticationError::Busy(_) | AuthenticationError::Closed { .. }
+            ),
             _ => false,
         }
     }
@@ -250,6 +254,15 @@ pub enum AuthenticationError {
         command: &'static str,
         /// Its status.
         status: Status,
+    },
+    /// The controller closed the connection, as Linux may instead of answering a wrong secret.
+    #[error(
+        "the target closed the connection during DH-HMAC-CHAP, instead of answering {command}; \
+         compare the secret with that of the target, and see its log"
+    )]
+    Closed {
+        /// Name of the command.
+        command: &'static str,
     },
     /// The host could not compute its response.
     #[error("DH-HMAC-CHAP failed: the host could not compute its response: {0}")]

@@ -74,19 +74,17 @@ crate::schema! {
     /// The configuration of a target. By default it listens at 127.0.0.1:4420 and shares nothing.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Configuration {
-        /// Addresses that hosts connect to. With ` tls=off`, ` tls=allowed` or ` tls=required` behind
-        /// it, an address has its own `tls`. Fixed while running.
+        /// Addresses that hosts connect to. One with its own `tls`: `ADDRESS:PORT tls=required`. Fixed
+        /// while running.
         pub listen: Vec<Listener> = or(vec![Listener::from(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT))]),
         /// Whether hosts use TLS 1.3 with pre-shared keys. Fixed while running.
         pub tls: TlsMode = or(TlsMode::Off),
-        /// File with TLS keys, one in each line, for every host that may connect. Its mode is 0600.
-        /// `SIGHUP` reads it again; its name is fixed while running.
+        /// File (mode 0600) with TLS keys, one in each line, for every host that may connect. `SIGHUP`
+        /// reads it again; its name is fixed while running.
         pub tls_key: Option<PathBuf> = optional("none"),
-        /// File with secrets of DH-HMAC-CHAP, one in each line, for every host that may connect. Its
-        /// mode is 0600. `SIGHUP` reads it again; its name is fixed while running.
+        /// Like `tls_key`, with secrets of DH-HMAC-CHAP.
         pub chap_secret: Option<PathBuf> = optional("none"),
-        /// File with the secret of DH-HMAC-CHAP that proves the controller to those hosts. Its mode is
-        /// 0600. `SIGHUP` reads it again; its name is fixed while running.
+        /// Like `tls_key`, with the secret of DH-HMAC-CHAP that proves the controller to those hosts.
         pub chap_controller_secret: Option<PathBuf> = optional("hosts cannot request a proof"),
         /// Address of the HTTP interface and `/metrics`: a Unix socket, a loopback port, or any port
         /// with TLS. Ports need tokens: `api_tokens`, or the variable SWITCHYARD_API_TOKEN or

@@ -13,7 +13,7 @@ use super::chap::{Authentication, Chap};
 use super::outgoing::Outgoing;
 use crate::command::exchange::{Direction, Exchange};
 use crate::command::table::CommandTable;
-use crate::error::{ConnectionError, ProtocolError};
+use crate::error::{AuthenticationError, ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use crate::options::ConnectOptions;
 use base::state::StateMachine;
@@ -346,6 +346,11 @@ impl Qpair {
         }
         let kind = error.kind();
         let is_shut = matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
+        if is_shut && self.state() == ConnectionState::Authenticating {
+            let command = self.authentication_awaits();
+            let error = AuthenticationError::Closed { command };
+            return ConnectionError::Authentication { address, error };
+        }
         if is_shut
             && self.state() == ConnectionState::Initializing
             && self.config.socket.tls.is_none()

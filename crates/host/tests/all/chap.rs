@@ -269,6 +269,27 @@ fn a_violation_during_the_exchange_is_named() {
     assert_eq!(peer.seen.terminations.lock().unwrap().len(), 1);
 }
 
+/// Linux does that with a wrong secret, at times; so does a target that ends, so it is no refusal.
+#[test]
+fn a_connection_that_the_controller_closes_during_the_exchange_says_so() {
+    let answers = [
+        128, // ICResp
+        24,  // to Connect
+        24,  // to Authentication Send
+    ];
+    let behaviour = Behaviour {
+        cut: Some((0, answers.iter().sum())),
+        ..required()
+    };
+    let error = connect(&Peer::start(1 << 20, behaviour), own()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("during DH-HMAC-CHAP, instead of answering Authentication Receive"),
+        "{text}"
+    );
+    assert!(matches!(error, HostError::Connection(error) if !error.is_permanent()));
+}
+
 #[test]
 fn a_message_that_never_comes_ends_in_time() {
     let behaviour = Behaviour {
