@@ -51,6 +51,9 @@ impl Bed {
         let (peer, host, remote) = start(behaviour, builder);
         peer.fill(&[OLD; 8 * BLOCK]);
         let mut core = Core::open(&remote);
+        // Answered once its queue is connected, so that it is among what is cut.
+        core.write(98, 1000, 0);
+        assert_eq!(core.one(98), Ok(()));
         come_back(&peer, None);
         // Answered once the channel has followed the association.
         core.write(99, 1000, 0);
