@@ -463,6 +463,7 @@ struct Connection {
     /// Header and payload of the PDU that is being received.
     arriving: Option<(PduHeader, Vec<u8>)>,
     looks: u32,
+    is_shut_down: bool,
     misbehaved: bool,
 }
 
@@ -487,6 +488,7 @@ impl Connection {
             writing: Vec::new(),
             arriving: None,
             looks: 0,
+            is_shut_down: false,
             misbehaved: false,
         }
     }
@@ -668,8 +670,7 @@ impl Connection {
                     Property::CAP => self.capabilities().to_bits(),
                     Property::CSTS => {
                         self.looks += 1;
-                        let shut = self.state.seen.shutdowns.load(Ordering::SeqCst) > 0;
-                        if shut {
+                        if self.is_shut_down {
                             u64::from(ControllerStatus::SHUTDOWN_COMPLETE.0)
                         } else {
                             u64::from(self.looks >= self.behaviour.ready_after)
@@ -681,6 +682,7 @@ impl Connection {
             }
             FabricsCommand::PropertySet(set) => {
                 if set.property == Property::CC && set.value >> 14 & 0b11 != 0 {
+                    self.is_shut_down = true;
                     self.state.seen.shutdowns.fetch_add(1, Ordering::SeqCst);
                 }
                 self.done(cid)
@@ -696,7 +698,6 @@ impl Connection {
         self.queue_id = connect.queue_id;
         if connect.queue_id == 0 {
             self.state.seen.associations.fetch_add(1, Ordering::SeqCst);
-            self.state.seen.shutdowns.store(0, Ordering::SeqCst);
         }
         if let Some(status) = self.behaviour.refuse_connect {
             return self.complete(cid, status, 0);
