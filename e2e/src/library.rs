@@ -54,7 +54,7 @@ impl Library {
             bail!("cargo made no {}", file.display());
         }
         // The loader searches for the name with the ABI version.
-        let link = folder.join("libswitchyard.so.0");
+        let link = folder.join("libswitchyard.so.1");
         // A concurrent test may have created it.
         let _ = std::os::unix::fs::symlink("libswitchyard.so", &link);
         let headers = repository().join("crates/capi/include");

@@ -29,7 +29,7 @@
  * Version of the ABI. A program compiled with this header works with any library of the same
  * number.
  */
-#define SWITCHYARD_ABI_VERSION 0
+#define SWITCHYARD_ABI_VERSION 1
 
 /**
  * Internal error of the library (panic). Close the handles used by the call.
@@ -330,7 +330,7 @@ extern "C" {
 uint32_t sw_abi_version(void);
 
 /**
- * Returns the version of the library, such as "0.1.0". Never NULL.
+ * Returns the version of the library, such as "1.0.0". Never NULL.
  */
 const char *sw_version(void);
 

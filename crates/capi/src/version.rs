@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 /// Version of the ABI. A program compiled with this header works with any library of the same
 /// number.
-pub const SWITCHYARD_ABI_VERSION: u32 = 0;
+pub const SWITCHYARD_ABI_VERSION: u32 = 1;
 
 /// Returns the ABI version of the library. It must equal SWITCHYARD_ABI_VERSION.
 // SAFETY: the name is this library's own.
@@ -14,7 +14,7 @@ pub extern "C" fn sw_abi_version() -> u32 {
     SWITCHYARD_ABI_VERSION
 }
 
-/// Returns the version of the library, such as "0.1.0". Never NULL.
+/// Returns the version of the library, such as "1.0.0". Never NULL.
 // SAFETY: the name is this library's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_version() -> *const c_char {
