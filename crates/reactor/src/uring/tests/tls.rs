@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::op::Stream;
+use crate::tls::pool::{ConnectTls, Redial};
 use crate::tls::{Client, Keys, Proven, Refused, Server, Session, Side, TlsError};
 use secure::psk::offers;
 use secure::record::{
@@ -9,8 +10,11 @@ use secure::record::{
 };
 use secure::record::{MESSAGE_MAX, RECORDS_MAX, record_bytes};
 use secure::{Hash, HostKeys, KeyRing, Psk, TlsKey};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0d5b3a1e-0000-4000-8000-000000000001";
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:tls";
@@ -95,10 +99,38 @@ fn connect(
     (near.expect("it has ended"), far)
 }
 
-fn secured(driver: &mut UringDriver, address: &str, tls: &TlsKey) -> (SocketId, SocketId) {
+/// Makes the handshake of both ends of a pair of Unix sockets, which were never accepted or connected.
+fn connect_unix(driver: &mut UringDriver, host: Option<Side>, target: &Arc<Server>) -> Ends {
+    let [near, far] = unix_pair();
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let (listener, peer) = driver.listen(local, &with(None)).expect("a free port");
+    let slot = driver.listeners.key_at(listener.0).expect("it listens");
+    driver.shake_accepted((key(2), slot), (far, peer), target);
+    let deadline = driver.now() + Nanos::from_secs(5);
+    let redial: Redial = |_, _| Err(io::ErrorKind::Unsupported.into());
+    let tls = ConnectTls::new(peer, &with(host), deadline, redial).expect("it has TLS");
+    driver.connecting += 1;
+    driver.shake_hands(key(1), near, tls);
+    let (mut near, mut far) = (None, None);
+    for completion in gather(driver, 2) {
+        match completion.outcome {
+            Outcome::Connected(result) => near = Some(result),
+            Outcome::Accepted(result) => far = Some(result.map(|(stream, _)| stream)),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    driver.close_listener(listener);
+    (near.expect("it has ended"), far)
+}
+
+/// Makes a connection with TLS to this address, or over a pair of Unix sockets.
+fn secured(driver: &mut UringDriver, address: Option<&str>, tls: &TlsKey) -> (SocketId, SocketId) {
     let client = Client::new(psks(tls)).map(Side::Client);
-    let target = Side::Server(server(true, HOST, tls));
-    let (near, far) = connect(driver, address, client, Some(target));
+    let target = server(true, HOST, tls);
+    let (near, far) = match address {
+        Some(address) => connect(driver, address, client, Some(Side::Server(target))),
+        None => connect_unix(driver, client, &target),
+    };
     let stream = far.expect("accepted").expect("the same key");
     let proven = stream.proven().expect("it has TLS");
     assert_eq!(
@@ -160,12 +192,13 @@ fn exchange(driver: &mut UringDriver, from: SocketId, to: SocketId, bytes: usize
 }
 
 #[test]
-fn bytes_of_every_length_pass_both_ways_with_both_hashes_and_families() {
+fn bytes_of_every_length_pass_both_ways_with_both_hashes_over_ipv4_ipv6_and_unix_sockets() {
     let mut driver = small();
     for (address, hash) in [
-        ("127.0.0.1:0", Some(Hash::Sha256)),
-        ("[::1]:0", Some(Hash::Sha384)),
-        ("127.0.0.1:0", None),
+        (Some("127.0.0.1:0"), Some(Hash::Sha256)),
+        (Some("[::1]:0"), Some(Hash::Sha384)),
+        (Some("127.0.0.1:0"), None),
+        (None, Some(Hash::Sha256)),
     ] {
         let (near, far) = secured(&mut driver, address, &a_key(hash, 7));
         for bytes in [1, 4096, DATA_MAX - 13, DATA_MAX, 128 << 10, 1 << 20] {
@@ -369,18 +402,31 @@ fn clear_text_is_passed_on_where_it_is_allowed_and_refused_elsewhere() {
     assert_eq!(alert, Alert::DECODE_ERROR.in_clear());
 }
 
-/// A socket with TLS whose peer is the test, with the keys for its side.
-fn raw(driver: &mut UringDriver) -> (SocketId, TcpStream, Sealer, Opener) {
-    raw_after(driver, 0)
+fn unix_pair() -> [OwnedFd; 2] {
+    let (near, far) = UnixStream::pair().expect("two descriptors");
+    [near.into(), far.into()]
 }
 
-/// The same after `sent` records of the socket.
-fn raw_after(driver: &mut UringDriver, sent: u64) -> (SocketId, TcpStream, Sealer, Opener) {
+fn tcp_pair() -> [OwnedFd; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let peer = TcpStream::connect(address).expect("it listens");
     peer.set_nodelay(true).expect("set");
     let (stream, _) = listener.accept().expect("a connection");
+    [stream.into(), peer.into()]
+}
+
+/// A socket with TLS whose peer is the test, with the keys for its side.
+fn raw(driver: &mut UringDriver) -> (SocketId, File, Sealer, Opener) {
+    raw_after(driver, tcp_pair(), 0)
+}
+
+/// The same with these sockets, after `sent` records.
+fn raw_after(
+    driver: &mut UringDriver,
+    [stream, peer]: [OwnedFd; 2],
+    sent: u64,
+) -> (SocketId, File, Sealer, Opener) {
     let suite = Suite::Aes128GcmSha256;
     let (ours, theirs) = ([1; 32], [2; 32]);
     let proven = Proven {
@@ -393,12 +439,12 @@ fn raw_after(driver: &mut UringDriver, sent: u64) -> (SocketId, TcpStream, Seale
         Opener::new(suite, &theirs, 0),
         proven,
     );
-    let socket = driver.adopt(Stream::Socket(stream.into(), Some(Box::new(session))));
+    let socket = driver.adopt(Stream::Socket(stream, Some(Box::new(session))));
     let keys = (
         Sealer::new(suite, &theirs, 0),
         Opener::new(suite, &ours, sent),
     );
-    (socket, peer, keys.0, keys.1)
+    (socket, peer.into(), keys.0, keys.1)
 }
 
 fn sealed(sealer: &mut Sealer, data: &[u8]) -> Vec<u8> {
@@ -409,7 +455,7 @@ fn sealed(sealer: &mut Sealer, data: &[u8]) -> Vec<u8> {
 }
 
 /// Reads a record as the peer.
-fn opened(peer: &mut TcpStream, opener: &mut Opener) -> (Opened, Vec<u8>) {
+fn opened(peer: &mut File, opener: &mut Opener) -> (Opened, Vec<u8>) {
     let mut record = vec![0; HEADER_BYTES];
     peer.read_exact(&mut record).expect("a header");
     let len = record_bytes(&record).expect("a header").expect("all of it");
@@ -471,19 +517,21 @@ fn a_released_connection_takes_its_keys_and_half_a_record_along() {
 
 #[test]
 fn new_keys_of_the_peer_are_taken_and_answered_before_the_next_data() {
-    let mut driver = small();
-    let (socket, mut peer, mut sealer, mut opener) = raw(&mut driver);
-    let mut update = [0; MESSAGE_MAX];
-    let len = sealer.update(&mut update);
-    peer.write_all(&update[..len]).expect("an update");
-    peer.write_all(&sealed(&mut sealer, b"new"))
-        .expect("a record");
-    receive(&mut driver, 4, socket);
-    let (buffer, len) = received(wait_for(&mut driver, key(4))).rest.expect("data");
-    assert_eq!(&buffer[..len], b"new");
-    send(&mut driver, socket, b"old");
-    // It was not asked for new keys itself.
-    assert_eq!(opened(&mut peer, &mut opener).0, Opened::Data(5..8));
+    for pair in [tcp_pair(), unix_pair()] {
+        let mut driver = small();
+        let (socket, mut peer, mut sealer, mut opener) = raw_after(&mut driver, pair, 0);
+        let mut update = [0; MESSAGE_MAX];
+        let len = sealer.update(&mut update);
+        peer.write_all(&update[..len]).expect("an update");
+        peer.write_all(&sealed(&mut sealer, b"new"))
+            .expect("a record");
+        receive(&mut driver, 4, socket);
+        let (buffer, len) = received(wait_for(&mut driver, key(4))).rest.expect("data");
+        assert_eq!(&buffer[..len], b"new");
+        send(&mut driver, socket, b"old");
+        // It was not asked for new keys itself.
+        assert_eq!(opened(&mut peer, &mut opener).0, Opened::Data(5..8));
+    }
 }
 
 #[test]
@@ -538,20 +586,23 @@ fn an_end_in_the_middle_of_a_record_is_an_end() {
 
 #[test]
 fn a_worn_key_is_reported_and_changed_if_the_peer_changes_keys_too() {
-    let mut driver = small();
-    let (socket, mut peer, mut sealer, mut opener) = raw_after(&mut driver, RECORDS_MAX - 1);
-    send(&mut driver, socket, b"worn");
-    assert_eq!(opened(&mut peer, &mut opener).0, Opened::Data(5..9));
-    assert_eq!(driver.stats().worn_keys, 1);
-    let mut update = [0; MESSAGE_MAX];
-    let len = sealer.update(&mut update);
-    peer.write_all(&update[..len]).expect("an update");
-    peer.write_all(&sealed(&mut sealer, b"new"))
-        .expect("a record");
-    receive(&mut driver, 4, socket);
-    assert!(received(wait_for(&mut driver, key(4))).rest.is_some());
-    send(&mut driver, socket, b"new");
-    assert_eq!(opened(&mut peer, &mut opener).0, Opened::Message);
-    assert_eq!(opened(&mut peer, &mut opener).0, Opened::Data(5..8));
-    assert_eq!(driver.stats().worn_keys, 1, "once");
+    for pair in [tcp_pair(), unix_pair()] {
+        let mut driver = small();
+        let (socket, mut peer, mut sealer, mut opener) =
+            raw_after(&mut driver, pair, RECORDS_MAX - 1);
+        send(&mut driver, socket, b"worn");
+        assert_eq!(opened(&mut peer, &mut opener).0, Opened::Data(5..9));
+        assert_eq!(driver.stats().worn_keys, 1);
+        let mut update = [0; MESSAGE_MAX];
+        let len = sealer.update(&mut update);
+        peer.write_all(&update[..len]).expect("an update");
+        peer.write_all(&sealed(&mut sealer, b"new"))
+            .expect("a record");
+        receive(&mut driver, 4, socket);
+        assert!(received(wait_for(&mut driver, key(4))).rest.is_some());
+        send(&mut driver, socket, b"new");
+        assert_eq!(opened(&mut peer, &mut opener).0, Opened::Message);
+        assert_eq!(opened(&mut peer, &mut opener).0, Opened::Data(5..8));
+        assert_eq!(driver.stats().worn_keys, 1, "once");
+    }
 }
