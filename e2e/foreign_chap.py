@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""DH-HMAC-CHAP by hand, from the NVM Express Base Specification 2.1, section 8.3.5.5, with Python's
+"""DH-HMAC-CHAP by hand, from the NVM Express Base Specification 2.0, section 8.13.5, with Python's
 standard library alone.
 
     foreign_chap.py ADDRESS PORT NQN SECRET-FILE CONTROLLER-SECRET-FILE

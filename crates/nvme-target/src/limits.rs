@@ -226,7 +226,7 @@ base::with_defaults! {
         pub connect_timeout: Nanos = Nanos::from_secs(10),
         /// Time-out from Connect to the end of the host's authentication: the default keep-alive
         /// time-out of the specification, and longer than the jobs of all other hosts take. `[NVMe
-        /// Base 2.1 §8.3.5.2]`
+        /// Base 2.0 §8.13.2]`
         pub authentication_timeout: Nanos = Nanos::from_secs(120),
         /// Time after which the kernel closes a connection whose peer acknowledges none of the sent
         /// data, or has no receive window for it (`TCP_USER_TIMEOUT`).

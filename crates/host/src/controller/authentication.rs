@@ -1,4 +1,4 @@
-//! Authentication again, on the request of the program. `[NVMe Base 2.1 §8.3.5.5]`
+//! Authentication again, on the request of the program. `[NVMe Base 2.0 §8.13.5]`
 //!
 //! On the admin queue, while requests continue.
 

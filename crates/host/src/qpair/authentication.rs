@@ -1,5 +1,5 @@
-//! DH-HMAC-CHAP on a connection: after Connect, before any other command. `[NVMe Base 2.1
-//! §8.3.5.5]`
+//! DH-HMAC-CHAP on a connection: after Connect, before any other command. `[NVMe Base 2.0
+//! §8.13.5]`
 //!
 //! The messages go by Authentication Send and Receive, one command at a time. The driver computes
 //! the host's response.

@@ -15,7 +15,7 @@ use std::fmt;
 pub struct Authentication {
     /// The connection uses TLS with a key of the host. `[NVMe-TCP 1.1 §3.6.1]`
     pub tls: bool,
-    /// DH-HMAC-CHAP with a secret of the host. `[NVMe Base 2.1 §8.3.5]`
+    /// DH-HMAC-CHAP with a secret of the host. `[NVMe Base 2.0 §8.13]`
     pub chap: bool,
 }
 

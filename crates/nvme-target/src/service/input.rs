@@ -440,7 +440,7 @@ impl Connection {
     }
 
     /// Returns the status of a command that must not come before Connect, or before the host has
-    /// authenticated. `[NVMe Base 2.1 §6.3]`
+    /// authenticated. `[NVMe Base 2.0 §6.3]`
     fn too_early(&self, command: &Command) -> Option<Status> {
         if self.state() != ConnectionState::AwaitingConnect {
             return None;

@@ -1,5 +1,5 @@
 //! The messages of DH-HMAC-CHAP: bytes of Authentication Send and Receive commands ↔ values.
-//! `[NVMe Base 2.1 §8.3.5.5.1–6]`
+//! `[NVMe Base 2.0 §8.13.5.1–6]`
 
 use super::Group;
 use crate::Hash;
@@ -91,7 +91,7 @@ pub struct Reply {
     pub public: Vec<u8>,
 }
 
-/// Why an exchange failed, as said to the peer. `[NVMe Base 2.1 §8.3.5.5.6]`
+/// Why an exchange failed, as said to the peer. `[NVMe Base 2.0 §8.13]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Explanation {
     /// Code 01h.

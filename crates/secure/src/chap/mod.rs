@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP: secrets, messages, and an exchange from either end. `[NVMe Base 2.1 §8.3.5.5]`
+//! DH-HMAC-CHAP: secrets, messages, and an exchange from either end. `[NVMe Base 2.0 §8.13.5]`
 //!
 //! ```text
 //!  HostExchange                                    ControllerExchange
@@ -49,7 +49,7 @@ struct Terms {
     sequence: u32,
 }
 
-/// R1: proves the host. `[NVMe Base 2.1 §8.3.5.5.8.4]`
+/// R1: proves the host. `[NVMe Base 2.0 §8.13.5.4]`
 fn host_response(
     terms: Terms,
     secret: &Secret,
@@ -60,7 +60,7 @@ fn host_response(
     respond(terms, secret, challenge, "HostHost", parties)
 }
 
-/// R2: proves the controller. `[NVMe Base 2.1 §8.3.5.5.8.5]`
+/// R2: proves the controller. `[NVMe Base 2.0 §8.13.5.5]`
 fn controller_response(
     terms: Terms,
     secret: &Secret,
@@ -93,7 +93,7 @@ fn respond(
 }
 
 /// The augmented challenge of a shared secret; the challenge itself for the group NULL. `[NVMe Base
-/// 2.1 §8.3.5.5.8.3]`
+/// 2.0 §8.13.5.4]`
 fn augmented(hash: Hash, shared: &[u8], challenge: &[u8]) -> Zeroizing<Vec<u8>> {
     if shared.is_empty() {
         return Zeroizing::new(challenge.to_vec());

@@ -1,4 +1,4 @@
-//! Secrets of DH-HMAC-CHAP. `[NVMe Base 2.1 §8.3.5.5.7]`
+//! Secrets of DH-HMAC-CHAP. `[NVMe Base 2.0 §8.13.5.7, §8.13.5.8]`
 
 use core::fmt;
 

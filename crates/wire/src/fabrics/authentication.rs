@@ -1,5 +1,5 @@
 //! Authentication Send and Authentication Receive: messages of an authentication protocol. `[NVMe
-//! Base 2.1 §6.1, §6.2]`
+//! Base 2.0 §6.1, §6.2]`
 
 use crate::bytes::byte_of;
 use crate::nvme::{Command, FabricsType};
