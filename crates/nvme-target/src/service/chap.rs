@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP of queues, from Connect or a host's Negotiate to its end. `[NVMe Base 2.1 §8.3.5]`
+//! DH-HMAC-CHAP of queues, from Connect or a host's Negotiate to its end. `[NVMe Base 2.0 §8.13]`
 //!
 //! Until the first exchange succeeds, the connection stays in the state before Connect: it counts as
 //! fresh, and for no host or tenant. Connect of an admin queue has reserved a controller by then,
@@ -25,7 +25,7 @@ use wire::fabrics::{AuthenticationTransfer, ConnectData};
 use wire::nvme::{DISCOVERY_NQN, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// Checks the fields of an authentication command with `length` bytes of data. `[NVMe Base 2.1 §6.1,
+/// Checks the fields of an authentication command with `length` bytes of data. `[NVMe Base 2.0 §6.1,
 /// §6.2]`
 fn check(transfer: &AuthenticationTransfer, length: u32) -> Result<(), Status> {
     if *transfer != AuthenticationTransfer::message(transfer.length) || transfer.length == 0 {
@@ -98,8 +98,8 @@ impl Connection {
         })
     }
 
-    /// Reports a failure that has waited for long enough, and forgets a further exchange that its
-    /// host has abandoned. Returns the time of the next call.
+    /// Reports a failure that has waited for long enough, and ends a further exchange that its host
+    /// has abandoned. Returns the time of the next call.
     pub(super) fn authentication_timer(
         &mut self,
         core: &mut CoreState,
@@ -124,14 +124,18 @@ impl Connection {
             return Time::NEVER;
         }
         if cx.now >= chap.deadline && !chap.is_busy() {
-            // [NVMe Base 2.1 §8.3.5.2]: a further exchange that stalls is not a failure.
+            // [NVMe Base 2.0 §8.13.2]: a further exchange that stalls is not a failure.
+            let has_failed = chap.exchange.failure().is_some();
             self.chap = None;
+            if has_failed {
+                self.end_association(core, cx);
+            }
             return Time::NEVER;
         }
         chap.deadline
     }
 
-    /// Ends the association of a queue whose further exchange has failed. `[NVMe Base 2.1 §8.3.5.2]`
+    /// Ends the association of a queue whose further exchange has failed. `[NVMe Base 2.0 §8.13.2]`
     fn end_association(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         match &self.owner {
             Owner::None => {}

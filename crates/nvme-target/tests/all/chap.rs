@@ -427,18 +427,20 @@ fn a_message_may_come_by_r2t() {
     queue.receive().expect("a response is due");
 }
 
+/// A Reply to a challenge of the group NULL.
+fn reply(response: Vec<u8>) -> Vec<u8> {
+    let reply = Reply {
+        transaction: 7,
+        sequence: 0,
+        response,
+        challenge: None,
+        public: Vec::new(),
+    };
+    Message::Reply(reply).encode()
+}
+
 #[test]
 fn messages_out_of_order_end_the_queue() {
-    let reply = |response: Vec<u8>| {
-        let reply = Reply {
-            transaction: 7,
-            sequence: 0,
-            response,
-            challenge: None,
-            public: Vec::new(),
-        };
-        Message::Reply(reply).encode()
-    };
     let success = Message::Success2 { transaction: 7 }.encode();
     let long = reply(vec![5; 64]);
     let cases: [(&[&[u8]], Explanation); 5] = [
@@ -529,6 +531,40 @@ fn a_host_may_authenticate_again() {
     assert_eq!(queue.authenticate(secret(1), None), Ok(()));
     assert_eq!(queue.authenticate(secret(3), None), Err(WRONG));
     queue.ends();
+    admin.ends();
+}
+
+/// As Linux and SPDK do: it is out of order.
+#[test]
+fn a_reply_without_an_exchange_ends_the_association() {
+    let bed = bed();
+    let mut admin = authenticated(&bed);
+    assert!(admin.send(&reply(vec![5; 64])).is_success());
+    assert_eq!(admin.refused(), Explanation::IncorrectMessage);
+    admin.ends();
+}
+
+#[test]
+fn a_further_exchange_that_stalls_is_forgotten_unless_it_has_failed() {
+    let bed = Bed::with(
+        Limits {
+            authentication_timeout: base::Nanos::from_millis(50),
+            ..Limits::default()
+        },
+        2,
+    );
+    // Without a secret, it need not authenticate before.
+    let mut admin = admin(&bed);
+    admin.enable();
+    bed.handle().set_keys(ring(vec![secret(1)], None, quick()));
+    assert!(admin.send(&negotiate()).is_success());
+    eventually("the challenge is forgotten", || {
+        admin.receive() == Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr())
+    });
+    let held = AdminCommand::KeepAlive.encode(0);
+    assert!(admin.client.execute(held, &[]).status.is_success());
+    assert!(admin.send(&reply(vec![5; 64])).is_success());
+    // It does not receive the failure.
     admin.ends();
 }
 
