@@ -13,15 +13,15 @@ fn secret(folder: &Folder, name: &str, hmac: &str) -> String {
     path
 }
 
-fn serve(folder: &Folder, args: &[&str]) -> (Serving, String) {
+fn serve(folder: &Folder, listen: &str, args: &[&str]) -> (Serving, String) {
     let log = folder.path("log");
-    let all = ["--listen", "127.0.0.1:0", "--ram", "16M", "--cores", "0"];
+    let all = ["--listen", listen, "--ram", "16M", "--cores", "0"];
     let serving = Serving::start_by(logging_program(&log), &[&all, args].concat());
     (serving, log)
 }
 
 #[test]
-fn every_command_authenticates_with_and_without_proof_of_the_target() {
+fn every_command_authenticates_with_both_families_and_with_a_proof_of_the_target() {
     let folder = Folder::new();
     let own = secret(&folder, "own", "1");
     let controller = secret(&folder, "controller", "0");
@@ -31,9 +31,9 @@ fn every_command_authenticates_with_and_without_proof_of_the_target() {
         "--chap-controller-secret",
         &controller,
     ];
-    let (serving, log) = serve(&folder, &secrets);
-    let address = serving.address();
-    for chap in [&secrets[..2], &secrets] {
+    for (listen, chap) in [("127.0.0.1:0", &secrets[..2]), ("[::1]:0", &secrets)] {
+        let (serving, log) = serve(&folder, listen, &secrets);
+        let address = serving.address();
         code(&run(&[&["discover", address], chap].concat()), 0);
         code(&run(&[&["identify", address], chap].concat()), 0);
         let data = folder.write("data", pattern(1, 1 << 20));
@@ -48,9 +48,9 @@ fn every_command_authenticates_with_and_without_proof_of_the_target() {
         let load = bench(&[&load[..], chap].concat());
         code(&load, 0);
         assert!(json(&load)["apps"][0]["iops"] != 0.0);
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(!log.contains("refused"), "{log}");
     }
-    let log = std::fs::read_to_string(log).unwrap();
-    assert!(!log.contains("refused"), "{log}");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn each_mismatch_is_named_and_no_secret_is_printed() {
         (&[], &wrong_controller, "refused at Reply"),
     ];
     for (target, host, expected) in cases {
-        let (serving, log) = serve(&folder, target);
+        let (serving, log) = serve(&folder, "127.0.0.1:0", target);
         let identify = ["identify", serving.address(), "--host-nqn", HOST];
         let output = run(&[&identify[..], host].concat());
         code(&output, 2);
