@@ -9,7 +9,7 @@ pub use totals::NetworkTotals;
 
 use crate::stirred::{CoreNumber, Stirred};
 use crate::trace::say;
-use crate::wiretap::Wiretap;
+use crate::wiretap::{Challenges, Wiretap};
 use base::{Nanos, Prng, Time};
 use end::{End, Stream};
 use std::borrow::Cow;
@@ -83,6 +83,7 @@ pub(crate) struct Network {
     liars: BTreeMap<u64, (Lies, u64)>,
     /// Connections are checked for protocol violations.
     watches: bool,
+    challenges: Challenges,
     pub(crate) totals: NetworkTotals,
 }
 
@@ -106,6 +107,7 @@ impl Network {
             open: BTreeSet::new(),
             liars: BTreeMap::new(),
             watches: false,
+            challenges: Challenges::default(),
             totals: NetworkTotals::default(),
         }
     }
@@ -333,7 +335,8 @@ impl Network {
     fn tap_of(&mut self, end: u64) -> Option<&mut Wiretap> {
         let near = &mut self.ends[at(end & !1)];
         let taps = self.watches && !self.liars.contains_key(&near.origin);
-        taps.then(|| &mut **near.tap.get_or_insert_with(|| Box::new(Wiretap::new())))
+        let new = || Box::new(Wiretap::new(self.challenges.clone()));
+        taps.then(|| &mut **near.tap.get_or_insert_with(new))
     }
 
     /// Returns the bytes that arrive for those that `end` sends: with a flipped bit, or a

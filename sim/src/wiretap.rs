@@ -5,14 +5,16 @@
 //! answer is sent before its receiver acts on it, so a command that has ended here has ended for
 //! both ends.
 
+mod challenges;
 mod records;
 
+pub(crate) use challenges::Challenges;
 use records::{HANDSHAKE, Records};
 use std::collections::BTreeMap;
 use testing::IoCommand;
 use wire::fabrics::{Connect, FabricsCommand};
 use wire::nvme::sgl::DataPointer;
-use wire::nvme::{Command, Completion, IoOpcode, Status};
+use wire::nvme::{Command, Completion, FabricsType, IoOpcode, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
 use wire::tcp::{C2hData, Event, H2cData, IcReq, IcResp, PduHeader, R2t};
@@ -37,6 +39,8 @@ struct Asked {
     /// Its position among the commands of the queue, from 1.
     number: u64,
     opcode: u8,
+    /// It is Authentication Receive.
+    is_message: bool,
     direction: Direction,
     /// Bytes of data outside the capsule; for a command over extents, the maximum.
     bytes: u32,
@@ -63,6 +67,8 @@ impl Asked {
         let mut asked = Self {
             number,
             opcode: command.opcode(),
+            is_message: command.is_fabrics()
+                && command.fabrics_type() == FabricsType::AUTHENTICATION_RECEIVE,
             direction: match kind & 3 {
                 1 => Direction::Out,
                 2 => Direction::In,
@@ -150,6 +156,9 @@ pub(crate) struct Wiretap {
     queue: Option<Queue>,
     /// The command whose data is being sent: by the target, and by the host.
     data_of: [Option<u16>; 2],
+    /// Data of the current Authentication Receive.
+    message: Vec<u8>,
+    challenges: Challenges,
     commands: BTreeMap<u16, Asked>,
     /// Unfulfilled R2Ts by TTAG.
     transfers: BTreeMap<u16, Transfer>,
@@ -161,7 +170,7 @@ pub(crate) struct Wiretap {
 
 impl Wiretap {
     /// A new connection.
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(challenges: Challenges) -> Self {
         Self {
             from_host: Some(Framer::new(Role::Controller, LIMITS)),
             from_target: Some(Framer::new(Role::Host, LIMITS)),
@@ -169,6 +178,8 @@ impl Wiretap {
             data_max: 0,
             queue: None,
             data_of: [None; 2],
+            message: Vec::new(),
+            challenges,
             commands: BTreeMap::new(),
             transfers: BTreeMap::new(),
             is_new: true,
@@ -229,7 +240,11 @@ impl Wiretap {
                     };
                     self.pdu(&header);
                 }
-                Some(Event::DataChunk(_)) => {}
+                Some(Event::DataChunk(bytes)) => {
+                    if !by_host && self.is_message() {
+                        self.message.extend_from_slice(bytes);
+                    }
+                }
                 // If a command was answered before all of its data was sent, the remaining data
                 // belongs to the application again, and is not checked.
                 Some(Event::DataEnd { digest_ok }) => {
@@ -239,6 +254,9 @@ impl Wiretap {
                         digest_ok || !counts,
                         "the data digest of command {data_of:?} is wrong"
                     );
+                    if !by_host {
+                        self.challenges.note(&std::mem::take(&mut self.message));
+                    }
                 }
             }
         }
@@ -256,6 +274,12 @@ impl Wiretap {
             PduHeader::H2cTermReq(_) => self.from_host = None,
             PduHeader::C2hTermReq(_) => self.from_target = None,
         }
+    }
+
+    /// Returns true if the target is sending a message of DH-HMAC-CHAP.
+    fn is_message(&self) -> bool {
+        let asked = self.data_of[0].and_then(|cid| self.commands.get(&cid));
+        asked.is_some_and(|asked| asked.is_message)
     }
 
     fn requested(&mut self, request: &IcReq) {
@@ -465,7 +489,7 @@ mod tests {
 
     /// A queue of eight entries with up to two R2Ts per command.
     fn connected() -> Wiretap {
-        let mut tap = Wiretap::new();
+        let mut tap = Wiretap::new(Challenges::default());
         let request = IcReq {
             host_alignment: wire::tcp::DataAlignment::DWORD,
             header_digest: false,

@@ -150,6 +150,8 @@ mutations! {
     ChapNotAwaited = "chap-not-awaited",
     /// I/O queues of an authenticated controller do not authenticate.
     ChapQueueNotAuthenticated = "chap-queue-not-authenticated",
+    /// All challenges of a target have the same bytes.
+    ChapChallengeReused = "chap-challenge-reused",
     /// A removed secret still proves the hosts that have authenticated with it.
     ChapProofKept = "chap-proof-kept",
     /// Abort reports a command as aborted while its device has it, and frees its slot.

@@ -133,6 +133,7 @@ pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     say(|| format!("{:?}: all is calm", machine.world.now()));
     machine.calm();
     machine.check_sizes();
+    machine.check_authentication();
     let total = machine.total();
     await_answers(&mut machine, LIVENESS, "a hang", |n| n == total);
     say(|| format!("{:?}: all is answered", machine.world.now()));

@@ -8,6 +8,7 @@
 //! lock here.
 
 mod addresses;
+mod authentication;
 #[cfg(test)]
 mod tests;
 
@@ -602,48 +603,6 @@ impl Association {
             }
         }
         self.epoch.open()
-    }
-}
-
-impl Association {
-    /// Requests that the admin queue authenticates again, and waits for the result, at most
-    /// `limit`.
-    pub(crate) fn authenticate_again(&self, limit: Duration) -> Result<(), ConnectionError> {
-        let generation = self.generation();
-        let number = self.authentications.fetch_add(1, Ordering::SeqCst) + 1;
-        self.announce();
-        let end = Instant::now() + limit;
-        let mut knowledge = self.lock();
-        loop {
-            let (answered, error) = &knowledge.authenticated;
-            if *answered >= number {
-                return error.clone().map_or(Ok(()), Err);
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            let is_lost = self.generation() != generation || self.phase() != Phase::Live;
-            if is_lost || left.is_zero() {
-                let late = ConnectionError::TimedOut {
-                    address: knowledge.addresses.current(),
-                    what: "authentication",
-                    seconds: limit.as_secs(),
-                };
-                let known = knowledge.error.clone().filter(|_| is_lost);
-                return Err(known.unwrap_or(late));
-            }
-            let waited = self.changed.wait_timeout(knowledge, left);
-            knowledge = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Returns the number of requests to authenticate again.
-    pub(crate) fn authentications(&self) -> u64 {
-        self.authentications.load(Ordering::Relaxed)
-    }
-
-    /// Stores the answer to a request to authenticate again.
-    pub(crate) fn note_authenticated(&self, number: u64, error: Option<ConnectionError>) {
-        self.lock().authenticated = (number, error);
-        self.announce();
     }
 }
 

@@ -136,7 +136,7 @@ impl Job {
                     hash,
                     group,
                     sequence: random_sequence(random),
-                    challenge: random_bytes(random, hash.bytes()).to_vec(),
+                    challenge: challenge(random, hash),
                     public: group.public(&exponent),
                 };
                 Computed::Challenge {
@@ -151,6 +151,13 @@ impl Job {
             },
         })
     }
+}
+
+fn challenge(random: Random<'_>, hash: Hash) -> Vec<u8> {
+    if mutation::active(Mutation::ChapChallengeReused) {
+        return vec![0; hash.bytes()];
+    }
+    random_bytes(random, hash.bytes()).to_vec()
 }
 
 fn verify(work: &Verification) -> Result<Verified, Failure> {

@@ -59,11 +59,10 @@ impl Machine {
                 thread,
                 pause,
             } => {
-                if self
-                    .cast
-                    .borrow_mut()
-                    .pause_thread(host, thread, until(pause))
-                {
+                let mut cast = self.cast.borrow_mut();
+                let is_paused = cast.pause_thread(host, thread, until(pause));
+                drop(cast);
+                if is_paused {
                     self.count("pauses of threads with a path");
                 }
             }
@@ -88,6 +87,7 @@ impl Machine {
             Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
             Incident::ChangeTenants(target) => self.change_tenants(target),
             Incident::ChangeKeys(place, change) => self.change_keys(place, change),
+            Incident::Authenticate(place) => self.authenticate_again(place),
             Incident::Stranger(place, stranger) => self.meets_stranger(place, stranger),
         }
     }

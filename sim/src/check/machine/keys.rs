@@ -1,18 +1,27 @@
-//! Keys of hosts that change while they work, and strangers who must not be let in.
+//! Keys of hosts that change while they work, further authentications, and strangers who must not be
+//! let in.
 
 use super::super::plan::{KeyChange, Stranger};
 use super::super::proofs::{self, KnownKeys, STRANGER};
 use super::super::tenants::host_name;
 use super::by_hand::{LOOKS, PATIENCE};
-use super::{Machine, SUBSYSTEM};
+use super::{Machine, Outcome, SUBSYSTEM};
 use crate::by_hand::{QueueByHand, Seen};
 use base::Nanos;
+use host::{Association, Phase};
 use reactor::tls::{Handshake, Shaken};
 use secure::{Psk, psk};
+use std::sync::Arc;
 use std::task::Poll;
 use target::{ControllerSnapshot, TlsMode};
 use wire::fabrics::{Property, PropertyGet, PropertySize};
 use wire::nvme::{Command, IoOpcode, Status};
+
+/// Longest time of an exchange before a change of its keys.
+const EXCHANGE: Nanos = Nanos::from_millis(1);
+
+/// Maximum time of a further authentication: cores may be stalled.
+const AUTHENTICATES_WITHIN: Nanos = Nanos::from_secs(60);
 
 impl Machine {
     fn set_keys(&mut self, target: usize, change: impl FnOnce(&mut KnownKeys)) {
@@ -28,16 +37,63 @@ impl Machine {
         let KeyChange { unknown_for, known } = change;
         self.count("changed keys");
         let has_chap = self.plan.proofs.has_chap(host);
+        let is_first = self.world.now() == self.begun;
+        if !is_first {
+            // The secret changes during the exchange.
+            self.authenticate_again((target, host));
+            let lead = Nanos(self.key_prng.below(EXCHANGE.0));
+            self.pass(lead);
+        }
         if unknown_for > Nanos::ZERO {
             let only_controller = self.plan.proofs.is_mutual(host) && self.key_prng.chance(1, 2);
             let wrong = self.keys[host].wrong(&mut self.key_prng, has_chap, only_controller);
-            let is_first = self.world.now() == self.begun;
             self.set_keys(target, |keys| keys.set(host, wrong));
             self.pass(unknown_for);
             self.check_unknown((target, host), is_first, only_controller);
         }
         let known = self.keys[host].known(known, has_chap);
         self.set_keys(target, |keys| keys.set(host, known));
+    }
+
+    /// Makes a host with a secret authenticate again at a target.
+    pub(super) fn authenticate_again(&mut self, (target, host): (usize, usize)) {
+        if self.plan.proofs.has_chap(host) {
+            self.count("authentications again");
+            let cast = self.cast.borrow();
+            cast.hosts[host].associations()[target].request_authentication();
+        }
+    }
+
+    /// Checks, after all faults have ended, that each connected host with a secret can authenticate
+    /// again.
+    pub(in crate::check) fn check_authentication(&self) {
+        let cast = self.cast.borrow();
+        let hosts = cast.hosts.iter().enumerate();
+        let hosts = hosts.filter(|(host, _)| self.plan.proofs.has_chap(*host));
+        let requests = hosts.flat_map(|(_, host)| {
+            let associations = host.associations().into_iter();
+            associations.map(|it| (Arc::clone(it), it.generation(), it.request_authentication()))
+        });
+        let requests: Vec<_> = requests.collect();
+        drop(cast);
+        let is_open = |(association, generation, number): &(Arc<Association>, u64, u64)| {
+            let is_live =
+                association.phase() == Phase::Live && association.generation() == *generation;
+            let result = association.authentication(*number);
+            assert!(
+                !is_live || !matches!(result, Some(Err(_))),
+                "a host with the right secret is not authenticated: {result:?}"
+            );
+            is_live && result.is_none()
+        };
+        let until = self.world.now() + AUTHENTICATES_WITHIN;
+        let outcome = self.run_until(until, || !requests.iter().any(is_open));
+        assert_eq!(
+            outcome,
+            Outcome::Done,
+            "a host does not authenticate again: {}",
+            self.standing()
+        );
     }
 
     /// Checks a host whose keys its target does not know; `is_first`: since before it has connected.

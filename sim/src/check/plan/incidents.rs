@@ -130,6 +130,8 @@ pub enum Incident {
     /// A target knows none of a host's keys for a while, then other ones than before: (target,
     /// host).
     ChangeKeys((usize, usize), KeyChange),
+    /// A host authenticates again: (target, host).
+    Authenticate((usize, usize)),
     /// A stranger comes to a target in the name of a host: (target, host).
     Stranger((usize, usize), Stranger),
 }
@@ -203,6 +205,9 @@ pub(super) fn events(
     // A stranger does not support digests.
     if (has(Feature::Tls) || has(Feature::Chap)) && !has(Feature::Flips) {
         events.extend(strangers(seed, there, calm_after));
+    }
+    if has(Feature::Chap) {
+        events.extend(authentications(seed, there, calm_after));
     }
     if has(Feature::Keys) {
         events.splice(0..0, key_changes(seed, there, calm_after));
@@ -332,6 +337,19 @@ fn strangers(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(visit).collect()
+}
+
+/// Draws further authentications of hosts.
+fn authentications(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
+    let mut prng = draws(seed, 32);
+    let count = 1 + prng.below(8);
+    let authentication = |_| {
+        let after = prng.below(calm_after + 1);
+        let place = (there.target(&mut prng), there.host(&mut prng));
+        let what = Incident::Authenticate(place);
+        Event { after, what }
+    };
+    (0..count).map(authentication).collect()
 }
 
 /// Draws changes of keys; in every second run, a target knows those of a host only after the host
