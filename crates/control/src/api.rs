@@ -1,9 +1,9 @@
 //! The HTTP/JSON interface: one file for each resource.
 //!
 //! Routes over [`Control`], for people and programs on this machine. A client that may open the
-//! Unix socket is trusted; over TCP, one that shows a token may do what its role says. A web page is not,
-//! though it can make a browser on this machine send requests; `guard` refuses those. Every error
-//! is a JSON object that names the fault and the remedy.
+//! Unix socket is trusted; over TCP, one that shows a token may do what its role says. A web page of
+//! another origin is not, though it can make a browser on this machine send requests; `guard` refuses
+//! those. Every error is a JSON object that names the fault and the remedy.
 //!
 //! | path | methods |
 //! |---|---|
@@ -17,10 +17,11 @@
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
 //! | `/v1/hosts`, `/v1/hosts/{nqn}` | GET; GET, PUT, DELETE |
 //! | `/v1/referrals` | GET, POST, DELETE |
-//! | `/v1/switch` | GET, PATCH |
+//! | `/v1/switch`, `/v1/switch/knobs` | GET, PATCH; GET |
 //! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST, PATCH; GET, PUT, DELETE |
 //! | `/v1/events` (`?after=`, `?wait_ms=`) | GET |
-//! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
+//! | `/v1/controllers`, `/v1/role`, `/v1/stats`, `/metrics`, `/healthz` | GET |
+//! | `/`: the page for browsers, without a token | GET |
 //!
 //! Other processes have the same server with [`Routes`] of their own.
 
@@ -36,6 +37,7 @@ mod guard;
 mod host_keys;
 mod hosts;
 mod namespaces;
+mod page;
 mod referrals;
 mod state;
 mod stats;
@@ -63,6 +65,7 @@ pub use error::{ApiError, ErrorBody};
 pub use events::Events;
 use state::ApiState;
 pub use stats::{health, scraped};
+pub use switch::KnobList;
 pub use tenants::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
 
 /// The routes of a process, and how it explains itself to a client.
@@ -70,6 +73,8 @@ pub use tenants::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
 pub struct Routes {
     /// The routes.
     pub router: Router,
+    /// Files that need no token, and that pages of other origins may link to.
+    pub public: Router,
     /// The kind of process, for errors: "a target".
     pub process: &'static str,
     /// The remedy for a request with an unknown path.
@@ -81,6 +86,7 @@ pub struct Routes {
 /// The routes of a target. SIGHUP reads `file`.
 pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
     let router = Router::new()
+        .merge(access::routes())
         .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())
@@ -96,9 +102,10 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         .with_state(ApiState { control, file });
     Routes {
         router,
+        public: page::routes(),
         process: "a target",
-        begin_at: "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/hosts, /v1/referrals, /v1/switch, \
-                   /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
+        begin_at: "begin at / with a browser, or at /v1/config, /v1/devices, /v1/subsystems, /v1/hosts, \
+                   /v1/referrals, /v1/switch, /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
         takes_query: |path| path == "/v1/config",
     }
 }
@@ -120,6 +127,7 @@ pub(crate) fn guarded(
 ) -> Router {
     let Routes {
         router,
+        public,
         process,
         begin_at,
         takes_query,
@@ -135,7 +143,9 @@ pub(crate) fn guarded(
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
         .layer(middleware::from_fn_with_state(credentials, access::check))
-        .layer(middleware::from_fn_with_state(loopback, guard::guard))
+        .layer(middleware::from_fn(guard::same_origin))
+        .merge(public)
+        .layer(middleware::from_fn_with_state(loopback, guard::names_us))
 }
 
 /// Refuses the query of a change that reads none: a client that writes `?dry_run=true` expects that

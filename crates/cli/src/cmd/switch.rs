@@ -5,13 +5,11 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::tables::SwitchAnswer;
 use anyhow::{Result, ensure};
+use control::api::KnobList;
 use control::client::{self, Interface, Method, ask};
 use load::KnobChange;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
-use switch::Knobs;
-use switch::knobs::{Knob, Preset};
 
 const PATH: &str = "/v1/switch";
 
@@ -23,7 +21,7 @@ pub fn run(args: &SwitchCommandArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         SwitchCommand::Knobs => {
             let list = KnobList::new();
-            output.result(&list, &list)?;
+            output.result(&list, Shown(&list))?;
         }
         SwitchCommand::Show { api } => {
             tell(&ask(&api.interface(), Method::GET, PATH, None)?, output)?
@@ -65,50 +63,13 @@ fn tell(answer: &Value, output: Output) -> Result<()> {
     output.result(answer, client::read::<SwitchAnswer>(answer)?)
 }
 
-/// All parameters.
-#[derive(Debug, Serialize)]
-struct KnobList {
-    presets: Vec<&'static str>,
-    knobs: Vec<KnobLine>,
-}
+/// All parameters, as people read them.
+struct Shown<'a>(&'a KnobList);
 
-#[derive(Debug, Serialize)]
-struct KnobLine {
-    key: &'static str,
-    range: String,
-    /// The default; `None` if the parameter has no effect by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    default: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    with: Option<&'static str>,
-    meaning: &'static str,
-}
-
-impl KnobList {
-    fn new() -> Self {
-        let defaults = Knobs::default();
-        let text = |knob: &Knob| {
-            let mut entries = defaults.entries();
-            entries.find(|entry| entry.knob.key == knob.key)
-        };
-        let line = |knob: &Knob| KnobLine {
-            key: knob.key,
-            range: knob.range.to_string(),
-            default: text(knob).map(|entry| entry.text()),
-            with: knob.with,
-            meaning: knob.meaning,
-        };
-        Self {
-            presets: Preset::ALL.iter().map(|(_, name)| *name).collect(),
-            knobs: Knob::ALL.iter().map(line).collect(),
-        }
-    }
-}
-
-impl fmt::Display for KnobList {
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "presets: {}", self.presets.join(", "))?;
-        for knob in &self.knobs {
+        writeln!(f, "presets: {}", self.0.presets.join(", "))?;
+        for knob in &self.0.knobs {
             write!(f, "\n{}: {}", knob.key, knob.range)?;
             match (&knob.default, knob.with) {
                 (Some(default), _) => write!(f, " [{default}]")?,

@@ -25,6 +25,7 @@ mod knob_at;
 mod limits;
 mod man;
 mod nbd_tls;
+mod page;
 mod passed_sockets;
 mod process;
 mod read_write;

@@ -1,4 +1,4 @@
-//! Keeps web pages out.
+//! Keeps pages of other origins out.
 //!
 //! A page of any site can make a browser on this machine send requests to a loopback port. Such a
 //! request names the page's origin, or says that it crosses sites, or (after the page's own name
@@ -14,37 +14,51 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::ApiError;
 
-pub(super) async fn guard(
+/// Refuses requests of pages that this interface did not serve.
+pub(super) async fn same_origin(request: Request, next: Next) -> Response {
+    if is_foreign(request.headers()) {
+        return ApiError::new(
+            StatusCode::FORBIDDEN,
+            "this interface does not serve pages of other origins",
+            "open the page / of this interface, or use a program such as curl, which sends no \
+             Origin header",
+        )
+        .into_response();
+    }
+    next.run(request).await
+}
+
+/// Returns true if a browser sent the request for a page of another origin. `[Fetch §3.2]`
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "none" && site != "same-origin") {
+        return true;
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return false;
+    };
+    let origin = origin.to_str().unwrap_or_default();
+    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    authority.is_none() || authority != host
+}
+
+/// Refuses requests that name another host than the loopback address that is served.
+pub(super) async fn names_us(
     State(loopback): State<Option<SocketAddr>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let from_page = from_page(request.headers());
-    let verdict = from_page.and_then(|()| match loopback {
-        Some(address) => names_us(&request, address),
-        None => Ok(()),
-    });
+    let verdict = loopback.map_or(Ok(()), |address| check_host(&request, address));
     match verdict {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
 }
 
-fn from_page(headers: &HeaderMap) -> Result<(), ApiError> {
-    let crosses = headers
-        .get("sec-fetch-site")
-        .is_some_and(|site| site != "none" && site != "same-origin");
-    if headers.contains_key(header::ORIGIN) || crosses {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "this interface does not serve web pages",
-            "use a program such as curl, which sends no Origin header",
-        ));
-    }
-    Ok(())
-}
-
-fn names_us(request: &Request, address: SocketAddr) -> Result<(), ApiError> {
+fn check_host(request: &Request, address: SocketAddr) -> Result<(), ApiError> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let named = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host

@@ -1,9 +1,12 @@
-//! `/v1/switch`: the knobs of the switch, and what it did.
+//! `/v1/switch`: the knobs of the switch, and what it did; `/v1/switch/knobs`: all knobs.
 
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
+use switch::Knobs;
+use switch::knobs::{Knob, Preset};
 
 use super::body::Body;
 use super::error::ApiError;
@@ -13,7 +16,9 @@ use config::action::Action;
 use config::schema::{Plain, Switch, SwitchChange};
 
 pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/switch", get(show).patch(turn))
+    Router::new()
+        .route("/v1/switch", get(show).patch(turn))
+        .route("/v1/switch/knobs", get(async || Json(KnobList::new())))
 }
 
 /// Returns the values of all knobs: the nearest preset, the differences from it, and all that are
@@ -55,4 +60,59 @@ async fn turn(State(state): State<ApiState>, body: Body) -> Result<Json<Value>, 
         _ => state.configuration().switch,
     };
     Ok(Json(knobs(switch)))
+}
+
+/// The presets, and all knobs.
+#[derive(Debug, Serialize)]
+pub struct KnobList {
+    /// Names of the presets.
+    pub presets: Vec<&'static str>,
+    /// The knobs.
+    pub knobs: Vec<KnobLine>,
+}
+
+/// A knob.
+#[derive(Debug, Serialize)]
+pub struct KnobLine {
+    /// Its key.
+    pub key: &'static str,
+    /// The values that it accepts.
+    pub range: String,
+    /// The default; `None` if the knob has no effect by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// The setting with which it has an effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with: Option<&'static str>,
+    /// What it sets.
+    pub meaning: &'static str,
+}
+
+impl Default for KnobList {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl KnobList {
+    /// Returns all of them.
+    #[must_use]
+    pub fn new() -> Self {
+        let defaults = Knobs::default();
+        let text = |knob: &Knob| {
+            let mut entries = defaults.entries();
+            entries.find(|entry| entry.knob.key == knob.key)
+        };
+        let line = |knob: &Knob| KnobLine {
+            key: knob.key,
+            range: knob.range.to_string(),
+            default: text(knob).map(|entry| entry.text()),
+            with: knob.with,
+            meaning: knob.meaning,
+        };
+        Self {
+            presets: Preset::ALL.iter().map(|(_, name)| *name).collect(),
+            knobs: Knob::ALL.iter().map(line).collect(),
+        }
+    }
 }

@@ -17,6 +17,16 @@ pub(crate) enum Role {
     Change,
 }
 
+impl Role {
+    /// Returns its name in the file of tokens.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Change => "change",
+        }
+    }
+}
+
 /// The tokens of an interface.
 #[derive(Default)]
 pub(crate) struct Tokens(Vec<(Role, [u8; 32])>);

@@ -15,7 +15,7 @@ use switchyard_control::socket_access::SocketAccess;
 use switchyard_control::{ServerError, Token};
 
 #[test]
-fn web_pages_are_kept_out() {
+fn pages_of_other_origins_are_kept_out() {
     let (control, _plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");
     let ApiAddress::Loopback(address) = *server.address().unwrap() else {
@@ -33,6 +33,8 @@ fn web_pages_are_kept_out() {
         "Host: LOCALHOST\r\n".to_owned(),
         format!("Host: [::1]:{port}\r\n"),
         format!("Host: {address}\r\nSec-Fetch-Site: none\r\n"),
+        format!("Host: {address}\r\nSec-Fetch-Site: same-origin\r\n"),
+        format!("Host: {address}\r\nOrigin: http://{address}\r\n"),
     ] {
         assert_eq!(with(good.clone()).status, 200, "{good}");
     }
@@ -42,12 +44,22 @@ fn web_pages_are_kept_out() {
         format!("Host: localhost.example:{port}\r\n"),
         format!("Host: 192.0.2.1:{port}\r\n"),
         format!("Host: localhost:{}\r\n", port ^ 1),
-        format!("Host: {address}\r\nOrigin: http://{address}\r\n"),
+        format!("Host: {address}\r\nOrigin: http://localhost:{port}\r\n"),
+        format!("Host: {address}\r\nOrigin: http://{address}.example\r\n"),
         format!("Host: {address}\r\nOrigin: null\r\n"),
         format!("Host: {address}\r\nSec-Fetch-Site: cross-site\r\n"),
     ] {
         with(bad).error(403);
     }
+    // The page itself needs no token and may be linked to; by another name it is not served.
+    let page = |host: String| {
+        let text = format!(
+            "GET / HTTP/1.1\r\nConnection: close\r\nHost: {host}\r\nSec-Fetch-Site: cross-site\r\n\r\n"
+        );
+        exchange(&ApiAddress::Loopback(address), text.as_bytes()).status
+    };
+    assert_eq!(page(address.to_string()), 200);
+    assert_eq!(page(format!("rebound.example:{port}")), 403);
 }
 
 #[test]

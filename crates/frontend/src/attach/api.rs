@@ -21,6 +21,7 @@ impl Managed for SharedAttachments {
     fn routes(&self) -> Routes {
         Routes {
             router: routes().with_state(self.clone()),
+            public: Router::new(),
             process: "a process of front ends",
             begin_at: "begin at /v1/attachments, /v1/stats, /metrics or /healthz",
             takes_query: |path| path.starts_with("/v1/attachments/"),
