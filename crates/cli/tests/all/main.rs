@@ -24,6 +24,7 @@ mod key;
 mod knob_at;
 mod limits;
 mod man;
+mod monitoring;
 mod nbd_tls;
 mod page;
 mod passed_sockets;
