@@ -1,6 +1,6 @@
 //! A thread of the load allocates nothing after its start, whatever the number of its requests.
 
-use super::measured::Progress;
+use super::progress::Progress;
 use super::run::{Load, LoadOptions, driver_options, plan_all};
 use super::worker::{Message, Worker};
 use base::Time;
@@ -37,14 +37,14 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
     let (_, job) = plan_all(&[load], &options).unwrap().remove(0);
     let mut driver = UringDriver::new(&driver_options(&job)).unwrap();
     let channel = device.open(&mut driver).unwrap();
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(Progress::new(job.unit_bytes));
     let ready = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&ready);
     let on_ready = Box::new(move || told.store(true, Ordering::Relaxed));
     let pool = driver.buffers().clone();
     let worker = Worker::new(job, channel, &pool, Arc::clone(&progress), on_ready).unwrap();
     let mut core = Core::new(driver, worker, PollPolicy::Auto);
-    let done = || progress.0.load(Ordering::Relaxed);
+    let done = || progress.completed.load(Ordering::Relaxed);
     while !ready.load(Ordering::Relaxed) {
         core.turn(Wait::No).unwrap();
     }

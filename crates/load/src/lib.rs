@@ -25,6 +25,7 @@ mod measured;
 mod path_report;
 mod planner;
 mod processes;
+mod progress;
 mod report;
 mod round_robin;
 mod run;

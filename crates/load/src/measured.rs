@@ -2,13 +2,7 @@
 
 use base::{Latencies, Nanos};
 use reactor::priority::Privilege;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-
-/// Number of requests that a thread has completed, on its own cache line.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct Progress(pub(super) AtomicU64);
 
 /// Measurements of a thread.
 #[derive(Debug, Default)]

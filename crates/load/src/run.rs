@@ -3,7 +3,8 @@
 use super::app::App;
 use super::job::{Common, Job, plan};
 use super::limits;
-use super::measured::{Measured, Progress};
+use super::measured::Measured;
+use super::progress::Progress;
 use super::report::{AppReport, LoadReport};
 use super::worker::{Message, Worker};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -89,6 +90,10 @@ pub struct LoadProgress {
     pub elapsed: Duration,
     /// Requests completed by all threads since their start.
     pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The 99th percentile of the latencies measured so far, exact to an eighth.
+    pub p99: Option<Nanos>,
 }
 
 /// Stage of a load.
@@ -195,7 +200,8 @@ pub fn run_led(
         Some(led) => plan_part(loads, options, led.threads_before, led.threads)?,
         None => plan_all(loads, options)?,
     };
-    let counters: Vec<_> = jobs.iter().map(|_| Arc::new(Progress::default())).collect();
+    let counters = jobs.iter().map(|(_, job)| Progress::new(job.unit_bytes));
+    let counters: Vec<_> = counters.map(Arc::new).collect();
     let (events, inbox) = channel();
     let measured = std::thread::scope(|scope| {
         for (thread, (load, job)) in jobs.iter().enumerate() {
@@ -512,14 +518,17 @@ impl<'a> Conductor<'a> {
 
     fn progress(&self) -> LoadProgress {
         let (stage, elapsed) = Stage::at(self.started, self.warmup, self.measured);
-        let counts = self
-            .counters
-            .iter()
-            .map(|counter| counter.0.load(Ordering::Relaxed));
+        let counters = || self.counters.iter().map(|counter| &**counter);
+        let counts = counters().map(|it| (it.completed.load(Ordering::Relaxed), it.request_bytes));
+        let (requests, bytes) = counts.fold((0, 0), |(requests, sum), (count, bytes)| {
+            (requests + count, sum + count * bytes)
+        });
         LoadProgress {
             stage,
             elapsed,
-            requests: counts.sum(),
+            requests,
+            bytes,
+            p99: Progress::p99(counters()),
         }
     }
 }

@@ -16,8 +16,9 @@ mod tests;
 use super::arrivals::Arrivals;
 use super::job::Job;
 use super::limits;
-use super::measured::{Measured, Progress};
+use super::measured::Measured;
 use super::planner::{Planned, Planner, Role};
+use super::progress::Progress;
 use super::written::Written;
 use anyhow::{Result, anyhow};
 use base::units::Lba;
@@ -528,6 +529,7 @@ impl Worker {
         if counts && matches!(self.phase, Phase::Run | Phase::Drain) {
             let latency = self.now.since(target.begins);
             self.measured.latency.record(latency);
+            self.progress.record(latency);
             self.measured.requests += u64::from(self.ended.is_none());
         }
     }

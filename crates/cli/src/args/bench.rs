@@ -1,5 +1,6 @@
 //! `switchyard bench`.
 
+use super::bench_app::AppFlags;
 use super::host::HostArgs;
 use super::{SwitchArgs, block_size, for_target, measured_seconds, seconds};
 use anyhow::Context as _;
@@ -19,7 +20,8 @@ use switch::{PathRules, PathSpec, ReadAheadRules};
 
 /// Measure a target or local device with a synthetic load
 ///
-/// Each --app describes a group of identical threads: NAME:KEY=VALUE,... with these keys:
+/// --rw and its companions describe one application. Several: each --app describes a group of
+/// identical threads: NAME:KEY=VALUE,... with these keys:
 ///
 ///   rw      read, write, randread, randwrite, rw or randrw (required)
 ///   bs      request size in bytes: a multiple of 512 up to 1m [4k]
@@ -39,7 +41,7 @@ use switch::{PathRules, PathSpec, ReadAheadRules};
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = "Examples:
-  switchyard bench --target 127.0.0.1:4420 --app 'a:rw=randread,bs=4k,depth=32,cpu=1'
+  switchyard bench --target 127.0.0.1:4420 --rw randread --bs 4k --depth 32 --cpu 1
   switchyard bench --target 127.0.0.1:4420 --seconds 30 --json \\
       --app 'web:rw=randread,depth=1,rate=5000' --app 'backup:rw=read,bs=128k,depth=16'
   switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,class=L,cpu=1' \\
@@ -57,6 +59,7 @@ Exit codes: 0 success; 1 failed or unanswered requests, or data mismatch; 2 erro
 Ctrl-C stops early and prints the results so far.")]
 #[command(mut_args = |arg| for_target(arg, &["device"]))]
 #[command(group = ArgGroup::new("loaded").required(true).args(["target", "device"]))]
+#[command(group = ArgGroup::new("load").required(true).args(["rw", "apps"]).multiple(true))]
 pub struct LoadArgs {
     /// Address of the NVMe/TCP target: HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
@@ -79,10 +82,12 @@ pub struct LoadArgs {
     #[arg(long, value_name = "BYTES", value_parser = block_size, conflicts_with = "target")]
     pub block_size: Option<BlockSize>,
     /// Application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,journal=BLOCKS][,class=L]
-    #[arg(long = "app", value_name = "APP", required = true)]
+    #[arg(long = "app", value_name = "APP")]
     pub apps: Vec<App>,
+    #[command(flatten)]
+    pub app: AppFlags,
     /// Measured time
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = measured_seconds)]
+    #[arg(long, visible_alias = "runtime", value_name = "SECONDS", default_value = "10", value_parser = measured_seconds)]
     pub seconds: Duration,
     /// Warm-up before measuring
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -183,6 +188,16 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
+    /// Returns the arguments with the application of `--rw` as one of `--app`.
+    ///
+    /// # Errors
+    /// An invalid value of its flags.
+    pub fn with_app(&self) -> anyhow::Result<Self> {
+        let mut args = self.clone();
+        args.apps.extend(self.app.app()?);
+        Ok(args)
+    }
+
     /// Returns true if the apps share the lanes of a switchboard: with `--lanes switched`, with a
     /// baseline other than polling, and with apps of both classes on one target.
     pub fn is_switched(&self) -> bool {

@@ -3,6 +3,7 @@
 mod api;
 mod attach;
 mod bench;
+mod bench_app;
 mod calibrate;
 mod config;
 mod device;
@@ -47,7 +48,7 @@ use std::ops::RangeInclusive;
     "  switchyard serve                              share 1 GiB of RAM at 127.0.0.1:4420\n",
     "  switchyard discover 127.0.0.1:4420            list its subsystems\n",
     "  switchyard bench --target 127.0.0.1:4420 \\\n",
-    "      --app 'a:rw=randread,bs=4k,depth=32'      measure its 4 KiB random reads\n",
+    "      --rw randread --bs 4k --depth 32          measure its 4 KiB random reads\n",
     "\n",
     "Exit codes:\n",
     "  0  success\n",

@@ -9,7 +9,9 @@ use config::schema::{BlockSize, Device, DeviceKind};
 use control::plane::devices;
 use indicatif::ProgressBar;
 use load::vhost::VhostDisk;
-use load::{App, FollowerStart, KnobTurns, LoadOptions, LoadProgress, LoadReport, Remote, Storage};
+use load::{
+    App, FollowerStart, KnobTurns, LoadOptions, LoadProgress, LoadReport, Remote, Stage, Storage,
+};
 use reactor::PollPolicy;
 use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
@@ -20,6 +22,7 @@ use std::time::Duration;
 /// # Errors
 /// Invalid options, or a device or target that cannot be opened.
 pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
+    let args = &args.with_app()?;
     check(args)?;
     let stop = signals::stop_flag()?;
     if let Some(index) = args.follower {
@@ -34,12 +37,13 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
         let warn = |text: &str| output.note_all(text);
         let spans = [args.warmup, args.seconds];
         load::lead(&args.apps, spans, &stop, &warn, &mut |stage, elapsed| {
-            show(&bar, stage, elapsed);
+            show(&bar, args.time_left(stage, elapsed), elapsed);
         })
     } else {
+        let mut rates = Rates::default();
         measure(args, &args.apps, None, &stop, &mut |now| {
-            let text = format_args!("{}, {} requests", now.stage, now.requests);
-            show(&bar, text, now.elapsed);
+            let left = args.time_left(now.stage, now.elapsed);
+            show(&bar, format_args!("{left}{}", rates.at(now)), now.elapsed);
         })
     };
     bar.finish_and_clear();
@@ -178,7 +182,72 @@ fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
     Ok((options, turns))
 }
 
+impl LoadArgs {
+    /// Returns the stage, and the time left while it has an end.
+    fn time_left(&self, stage: Stage, elapsed: Duration) -> String {
+        let end = self.warmup + self.seconds;
+        match stage {
+            Stage::Preparing | Stage::Ending => stage.to_string(),
+            _ => format!(
+                "{stage}, {} s left",
+                end.saturating_sub(elapsed).as_secs_f64().ceil()
+            ),
+        }
+    }
+}
+
+/// Rates between two progress reports that are at least [`INTERVAL`] apart.
+#[derive(Default)]
+struct Rates {
+    earlier: Option<LoadProgress>,
+    text: String,
+}
+
+/// Shortest interval of a rate that is shown.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+impl Rates {
+    /// Returns the rates at `now`, and the 99th percentile so far.
+    fn at(&mut self, now: LoadProgress) -> &str {
+        let earlier = self.earlier.get_or_insert(now);
+        let interval = now.elapsed.saturating_sub(earlier.elapsed);
+        if interval >= INTERVAL {
+            let rate = |count: u64| count as f64 / interval.as_secs_f64();
+            let iops = rate(now.requests - earlier.requests);
+            let mebibytes = rate(now.bytes - earlier.bytes) / f64::from(1 << 20);
+            self.text = format!(": {iops:.0} IOPS, {mebibytes:.1} MiB/s");
+            if let Some(p99) = now.p99 {
+                self.text += &format!(", p99 {:.1} us", p99.0 as f64 / 1e3);
+            }
+            self.earlier = Some(now);
+        }
+        &self.text
+    }
+}
+
 fn show(bar: &ProgressBar, text: impl Display, elapsed: Duration) {
     bar.set_message(text.to_string());
     bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_line_has_rates_of_the_last_interval() {
+        let at = |millis, requests| LoadProgress {
+            stage: Stage::Measuring,
+            elapsed: Duration::from_millis(millis),
+            requests,
+            bytes: requests * 4096,
+            p99: Some(base::Nanos::from_micros(120)),
+        };
+        let mut rates = Rates::default();
+        assert_eq!(rates.at(at(0, 0)), "");
+        assert_eq!(rates.at(at(900, 9_000)), "");
+        let expected = ": 25600 IOPS, 100.0 MiB/s, p99 120.0 us";
+        assert_eq!(rates.at(at(2_000, 51_200)), expected);
+        assert_eq!(rates.at(at(2_900, 60_000)), expected);
+    }
 }

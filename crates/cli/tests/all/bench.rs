@@ -521,3 +521,34 @@ fn what_would_have_no_effect_is_refused_with_what_to_do() {
     let device = ["--device", "null:16M", "--app", "a:rw=read,class=L"];
     code(&bench(&[&device[..], &threads].concat()), 0);
 }
+
+#[test]
+fn one_application_is_described_by_flags() {
+    let flags = [
+        "--rw",
+        "randrw",
+        "--bs",
+        "8k",
+        "--iodepth",
+        "4",
+        "--numjobs",
+        "2",
+        "--mix",
+        "30",
+    ];
+    let output = bench(&[&["--device", "ram:16M"], &flags[..]].concat());
+    code(&output, 0);
+    check(&json(&output), &["bench"]);
+    for (flags, expected) in [
+        (
+            &["--rw", "read", "--app", "a:rw=read"][..],
+            "cannot be used with",
+        ),
+        (&["--bs", "4k"], "required"),
+        (&["--rw", "raed"], "rw=raed: use read, write"),
+    ] {
+        let output = run(&[&["bench", "--device", "ram:1M"], flags].concat());
+        code(&output, 2);
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+}

@@ -38,8 +38,10 @@ impl Service for Worker {
         }
         self.blocked = false;
         self.step(cx);
-        if self.progress.0.load(Ordering::Relaxed) != self.completed {
-            self.progress.0.store(self.completed, Ordering::Relaxed);
+        if self.progress.completed.load(Ordering::Relaxed) != self.completed {
+            self.progress
+                .completed
+                .store(self.completed, Ordering::Relaxed);
         }
     }
 

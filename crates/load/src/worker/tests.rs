@@ -39,7 +39,14 @@ fn threads(device: &Flash, time: &Rc<Cell<Time>>) -> Vec<(Worker, ClockedDriver)
         let mut driver = Clock::driver(inner, Rc::clone(time));
         let channel = device.open(&mut driver).unwrap();
         let pool = driver.buffers().clone();
-        let worker = Worker::new(job, channel, &pool, Arc::default(), Box::new(|| ())).unwrap();
+        let worker = Worker::new(
+            job,
+            channel,
+            &pool,
+            Arc::new(Progress::new(4096)),
+            Box::new(|| ()),
+        )
+        .unwrap();
         (worker, driver)
     })
     .collect()
