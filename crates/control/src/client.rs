@@ -64,6 +64,20 @@ pub fn ask(api: &Interface, method: Method, path: &str, body: Option<&Value>) ->
     send(api, method, path, body, None)?.value()
 }
 
+/// Returns the answer of the interface `api` to a query, as text.
+///
+/// # Errors
+/// As [`ask`].
+pub fn text(api: &Interface, path: &str) -> Result<String> {
+    let (head, body) = exchanged(api, Method::GET, path, None, None)?;
+    ensure!(
+        head.status.is_success(),
+        "{path}: HTTP status {}",
+        head.status
+    );
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
 /// Reads an answer of the interface as the value that it stands for.
 ///
 /// # Errors
@@ -113,6 +127,30 @@ fn send(
     body: Option<&Value>,
     if_match: Option<&HeaderValue>,
 ) -> Result<Answer> {
+    let (head, text) = exchanged(api, method, path, body, if_match)?;
+    let address = &api.address;
+    let body = if head.status == StatusCode::NO_CONTENT {
+        Value::Null
+    } else {
+        serde_json::from_slice(&text)
+            .with_context(|| format!("the server at {address} is not switchyard"))?
+    };
+    Ok(Answer {
+        status: head.status,
+        tag: head.headers.get(header::ETAG).cloned(),
+        body,
+        from: address.clone(),
+    })
+}
+
+/// Sends a request and returns the response.
+fn exchanged(
+    api: &Interface,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    if_match: Option<&HeaderValue>,
+) -> Result<(Parts, Bytes)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -148,20 +186,8 @@ fn send(
             .await
             .with_context(|| format!("no response within {} s{hint}", timeout.as_secs()))?
     });
-    let (head, text) = answered
-        .with_context(|| format!("cannot use the API at {address} (set the address with --api)"))?;
-    let body = if head.status == StatusCode::NO_CONTENT {
-        Value::Null
-    } else {
-        serde_json::from_slice(&text)
-            .with_context(|| format!("the server at {address} is not switchyard"))?
-    };
-    Ok(Answer {
-        status: head.status,
-        tag: head.headers.get(header::ETAG).cloned(),
-        body,
-        from: address.clone(),
-    })
+    answered
+        .with_context(|| format!("cannot use the API at {address} (set the address with --api)"))
 }
 
 impl Answer {

@@ -7,8 +7,10 @@ mod bench_app;
 mod calibrate;
 mod config;
 mod device;
+mod doctor;
 mod encrypted;
 mod host;
+mod import;
 mod key;
 mod man;
 #[cfg(test)]
@@ -27,8 +29,10 @@ pub use bench::{LoadArgs, LoadedDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use cli::knobs::{Poll, SwitchArgs};
 pub use config::{ConfigArgs, ConfigCommand};
+pub use doctor::{DoctorArgs, ExaminedArgs, SupportBundleArgs};
 pub use encrypted::{DeviceArgs, DeviceCommand};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
+pub use import::{ImportArgs, ImportSource};
 pub use key::{ChapKeyCommand, KeyArgs, KeyCommand, NewKeyFile, TlsKeyCommand};
 pub use man::ManArgs;
 pub use serve::ServeArgs;
@@ -78,7 +82,10 @@ pub enum Command {
     Calibrate(CalibrateDeviceArgs),
     Config(ConfigArgs),
     Device(DeviceArgs),
+    Doctor(DoctorArgs),
+    Import(ImportArgs),
     Key(KeyArgs),
+    SupportBundle(SupportBundleArgs),
     Switch(SwitchCommandArgs),
     Tenant(TenantArgs),
     Top(TopArgs),

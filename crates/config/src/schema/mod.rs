@@ -331,6 +331,20 @@ impl Configuration {
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("every value of a configuration has a form in TOML")
     }
+
+    /// Returns [`to_toml`](Self::to_toml) without the keys and tables that have their defaults,
+    /// apart from `listen`.
+    ///
+    /// # Panics
+    /// Never: every value has a form in TOML.
+    #[must_use]
+    pub fn to_short_toml(&self) -> String {
+        let table = |of: &Self| toml::Table::try_from(of).expect("every value has a form in TOML");
+        let defaults = table(&Self::default());
+        let mut own = table(self);
+        own.retain(|key, value| key == "listen" || defaults.get(key) != Some(value));
+        toml::to_string(&own).expect("a table has a form in TOML")
+    }
 }
 
 impl Subsystem {
