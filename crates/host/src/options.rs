@@ -215,8 +215,7 @@ impl ConnectOptions {
             let _ = reactor::tls::prepare();
         }
         if self.chap_secret.is_some() {
-            // An error ends the first authentication.
-            let _ = reactor::chap::prepare();
+            reactor::chap::prepare();
         }
     }
 

@@ -73,12 +73,6 @@ pub const GUESS_PERIOD: Nanos = Nanos::from_secs(60);
 /// without a wrong secret for longest.
 pub const GUESSERS: usize = 1024;
 
-/// Jobs of DH-HMAC-CHAP that wait, up to 4 KiB each: in 20 s their thread runs them all.
-pub const CHAP_JOBS_MAX: usize = 4096;
-
-/// Most of these jobs of hosts at one address (IPv6: in one /64).
-pub const CHAP_JOBS_PER_NETWORK: usize = 128;
-
 /// Bytes that a host must receive in each `stall_timeout` during which data is always waiting to be
 /// sent. The default is 4 KiB/s, which even each of 16,384 hosts behind one 1 Gbit/s link achieves.
 /// This bounds the wait of an answer by the bytes queued before it; a limit per send alone would

@@ -65,9 +65,11 @@ pub const HANDSHAKES_MAX: usize = 512;
 /// Maximum of them from one address (IPv6: one /64): a host connects all its queues at once.
 pub const HANDSHAKES_PER_NETWORK: usize = 128;
 
-/// Maximum computations of DH-HMAC-CHAP in the process that wait for their thread: as many as
-/// handshakes, with a few kilobytes for each.
-pub const COMPUTATIONS_MAX: usize = HANDSHAKES_MAX;
+/// Jobs of DH-HMAC-CHAP that wait, up to 4 KiB each: in 20 s their thread runs them all.
+pub const CHAP_JOBS_MAX: usize = 4096;
+
+/// Most of these jobs of hosts at one address (IPv6: in one /64).
+pub const CHAP_JOBS_PER_NETWORK: usize = 128;
 
 const _: () = assert!(RECORDS_WORN < secure::record::RECORDS_MAX);
 

@@ -246,7 +246,7 @@ pub enum Op {
         len: u64,
     },
     /// Computes for DH-HMAC-CHAP, on a thread of its own if that takes milliseconds. Fails with
-    /// `ResourceBusy` while [`COMPUTATIONS_MAX`](crate::limits::COMPUTATIONS_MAX) jobs wait.
+    /// `ResourceBusy` while [`CHAP_JOBS_MAX`](crate::limits::CHAP_JOBS_MAX) jobs wait.
     Compute {
         /// The job.
         job: Job,

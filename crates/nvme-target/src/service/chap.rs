@@ -237,7 +237,7 @@ impl Running<'_, '_> {
         };
         match shared.runs_jobs.get() {
             Some(run) => run(job),
-            None => job.run(),
+            None => job.run(true),
         }
     }
 

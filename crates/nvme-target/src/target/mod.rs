@@ -11,7 +11,7 @@ mod subsystems;
 mod tenants;
 mod wake;
 
-use crate::authentication::{Authentication, jobs};
+use crate::authentication::Authentication;
 use crate::change::ack::{Ack, AckError};
 use crate::change::step::{AfterPause, ChangeStep};
 use crate::controller::async_events::Notice;
@@ -475,7 +475,7 @@ impl Target {
     /// keys.
     pub fn set_keys(&self, keys: KeyRing) {
         if !keys.is_without_chap() {
-            jobs::start();
+            reactor::chap::prepare();
         }
         self.shared.set_key_ring(keys);
         self.end_denied();

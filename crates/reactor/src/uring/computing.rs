@@ -11,10 +11,8 @@ impl UringDriver {
         if !job.is_heavy() {
             return self.complete(key, Outcome::Computed(Ok(chap::run(job))));
         }
-        match chap::compute(key, job, &self.computed) {
-            Ok(()) => self.computing.push(key),
-            Err(error) => self.complete(key, Outcome::Computed(Err(error))),
-        }
+        self.computing.push(key);
+        chap::compute(key, job, &self.computed);
     }
 
     /// Completes the operations that the thread has finished.
@@ -22,7 +20,7 @@ impl UringDriver {
         for (key, result) in self.computed.take() {
             if let Some(index) = self.computing.iter().position(|other| *other == key) {
                 self.computing.swap_remove(index);
-                self.complete(key, Outcome::Computed(Ok(result)));
+                self.complete(key, Outcome::Computed(result));
             }
         }
     }
