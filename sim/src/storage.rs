@@ -153,7 +153,7 @@ pub(crate) fn target_cores(
             };
             let bound = driver.listen(address, &options);
             let (listener, bound) = bound.expect("a free address");
-            service.add_listener(listener);
+            service.add_listener(address, listener);
             address = bound;
         }
         cores.push(Core::new(driver, service, PollPolicy::Never));

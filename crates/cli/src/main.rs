@@ -17,11 +17,14 @@ mod tables;
 
 use args::{Cli, Command};
 use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
 use cli::exit::{self, Outcome};
 use cli::{log, output};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let completing = CompleteEnv::with_factory(Cli::command);
+    completing.var(cmd::completions::VARIABLE).complete();
     if let Some(moved) = moved::find(std::env::args_os().skip(1)) {
         return exit::code(Err(moved));
     }
@@ -43,6 +46,8 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
         // The target's own threads, that of the log included, start within its bounds.
         Command::Serve(args) => cmd::serve::run(&args, output),
+        Command::Share(args) => cmd::share::add(&args, output),
+        Command::Unshare(args) => cmd::share::remove(&args, output),
         Command::Discover(args) => cmd::discover::run(&args, output),
         Command::Identify(args) => cmd::identify::run(&args, output),
         Command::Read(args) => cmd::read::run(&args, output),
@@ -58,15 +63,20 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
             None => cmd::calibrate::run(&args, output),
         },
         Command::Config(args) => cmd::config::run(&args, output),
-        Command::Device(args) => cmd::encrypted::run(&args, output),
         Command::Doctor(args) => cmd::doctor::run(&args, output),
         Command::Import(args) => cmd::import::run(&args, output),
+        Command::Device(args) => cmd::device::run(&args, output),
+        Command::Subsystem(args) => cmd::objects::subsystem(&args, output),
+        Command::Namespace(args) => cmd::objects::namespace(&args, output),
+        Command::Host(args) => cmd::objects::host(&args, output),
+        Command::Listener(args) => cmd::objects::listener(&args, output),
         Command::Key(args) => cmd::key::run(&args, output),
         Command::SupportBundle(args) => cmd::support_bundle::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),
         Command::Man(args) => cmd::man::run(&args, Cli::command(), output),
+        Command::Completions(args) => cmd::completions::run(&args),
         Command::Bench(args) => {
             // What a load opens too many of is told by the one that cannot be opened.
             let _ = control::process::open_files::raise();

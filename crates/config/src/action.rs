@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ApplyError;
 use crate::schema::{
-    Authentication, Configuration, Device, Host, Namespace, Referral, Size, Subsystem, Switch,
-    Tenant,
+    Authentication, Configuration, Device, Host, Listener, Namespace, Referral, Size, Subsystem,
+    Switch, Tenant,
 };
 
 /// One change of a running target.
@@ -98,6 +98,16 @@ pub enum Action {
     SetHosts {
         /// The hosts.
         hosts: Vec<Host>,
+    },
+    /// Listens on a further address.
+    AddListener {
+        /// The listener.
+        listener: Listener,
+    },
+    /// Closes a listener. Its connections stay.
+    RemoveListener {
+        /// The listener.
+        listener: Listener,
     },
     /// Names another discovery controller in the discovery log page.
     AddReferral {
@@ -203,6 +213,8 @@ impl Action {
                 model.switch = *switch;
                 Ok(())
             }
+            Self::AddListener { listener } => add_listener(model, listener),
+            Self::RemoveListener { listener } => remove_listener(model, listener),
             Self::AddReferral { referral } => add_referral(model, referral),
             Self::RemoveReferral { referral } => remove_referral(model, referral),
         }
@@ -260,6 +272,8 @@ impl Action {
             Self::SetHosts { .. } => Some(Self::SetHosts {
                 hosts: before.hosts.clone(),
             }),
+            Self::AddListener { listener } => Some(Self::RemoveListener { listener }),
+            Self::RemoveListener { listener } => Some(Self::AddListener { listener }),
             Self::AddReferral { referral } => Some(Self::RemoveReferral { referral }),
             Self::RemoveReferral { referral } => Some(Self::AddReferral { referral }),
             Self::SetTenants { .. } => Some(Self::SetTenants {
@@ -393,6 +407,26 @@ fn deny_host(model: &mut Configuration, nqn: &str, host: &str) -> Result<(), App
             format!("list them with GET /v1/subsystems/{nqn}/hosts"),
         ));
     }
+    Ok(())
+}
+
+fn add_listener(model: &mut Configuration, listener: &Listener) -> Result<(), ApplyError> {
+    let address = listener.address;
+    let place = model.listen.binary_search_by_key(&address, |it| it.address);
+    let Err(index) = place else {
+        return Err(ApplyError::conflict(
+            format!("there is a listener on {address} already"),
+            "nothing needs to be done; to change its TLS, remove it first",
+        ));
+    };
+    model.listen.insert(index, *listener);
+    Ok(())
+}
+
+fn remove_listener(model: &mut Configuration, listener: &Listener) -> Result<(), ApplyError> {
+    let index = model.listen.iter().position(|it| it == listener);
+    let index = index.ok_or_else(|| ApplyError::no_listener(listener.address))?;
+    model.listen.remove(index);
     Ok(())
 }
 

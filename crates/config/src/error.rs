@@ -2,6 +2,7 @@
 //! words.
 
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// The reason for which an action was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -72,6 +73,13 @@ impl ApplyError {
     pub fn no_subsystem(nqn: &str) -> Self {
         let message = format!("there is no subsystem {nqn:?}");
         Self::not_found(message, "list the subsystems with GET /v1/subsystems")
+    }
+
+    /// The error for an unknown listener.
+    #[must_use]
+    pub fn no_listener(address: SocketAddr) -> Self {
+        let message = format!("there is no listener on {address}");
+        Self::not_found(message, "list the listeners with GET /v1/listeners")
     }
 
     /// The error for an unknown namespace.

@@ -12,7 +12,9 @@
 //! | `/v1/config/file` | POST |
 //! | `/v1/devices`, `/v1/devices/{name}` | GET, POST; GET, DELETE |
 //! | `/v1/devices/{name}/calibration` | GET, POST, DELETE |
-//! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, DELETE |
+//! | `/v1/listeners`, `/v1/listeners/{address}` | GET, POST; GET, PATCH, DELETE |
+//! | `/v1/shares`, `/v1/shares/{name}` | POST; DELETE |
+//! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, PATCH, DELETE |
 //! | `/v1/subsystems/{nqn}/namespaces`, `…/{nsid}` | GET, POST; GET, PATCH, DELETE |
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
 //! | `/v1/hosts`, `/v1/hosts/{nqn}` | GET; GET, PUT, DELETE |
@@ -36,9 +38,11 @@ mod events;
 mod guard;
 mod host_keys;
 mod hosts;
+mod listeners;
 mod namespaces;
 mod page;
 mod referrals;
+mod shares;
 mod state;
 mod stats;
 mod subsystems;
@@ -63,6 +67,7 @@ pub(crate) use clients::{ClientLimit, Clients};
 use config::limits::CONFIGURATION_BYTES_MAX;
 pub use error::{ApiError, ErrorBody};
 pub use events::Events;
+pub use shares::{Shared, SharedAddress};
 use state::ApiState;
 pub use stats::{health, scraped};
 pub use switch::KnobList;
@@ -93,8 +98,10 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         .merge(events::routes())
         .merge(host_keys::routes())
         .merge(hosts::routes())
+        .merge(listeners::routes())
         .merge(namespaces::routes())
         .merge(referrals::routes())
+        .merge(shares::routes())
         .merge(stats::routes())
         .merge(subsystems::routes())
         .merge(switch::routes())
@@ -105,7 +112,8 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         public: page::routes(),
         process: "a target",
         begin_at: "begin at / with a browser, or at /v1/config, /v1/devices, /v1/subsystems, /v1/hosts, \
-                   /v1/referrals, /v1/switch, /v1/tenants, /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
+                   /v1/listeners, /v1/shares, /v1/referrals, /v1/switch, /v1/tenants, /v1/events, \
+                   /v1/controllers, /v1/stats, /metrics or /healthz",
         takes_query: |path| path == "/v1/config",
     }
 }

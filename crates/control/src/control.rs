@@ -111,7 +111,8 @@ impl Changes {
 }
 
 impl Control {
-    fn new(file: &Configuration, plane: Arc<dyn DataPlane>) -> Self {
+    /// A control plane with the listeners of `in_force`, which shares nothing yet.
+    fn new(file: &Configuration, in_force: &Configuration, plane: Arc<dyn DataPlane>) -> Self {
         let changes = Changes {
             file: file.clone(),
             store: None,
@@ -121,7 +122,7 @@ impl Control {
         Self {
             plane,
             change: Mutex::new(changes),
-            model: Mutex::new(Arc::new(file.emptied())),
+            model: Mutex::new(Arc::new(in_force.emptied())),
             draining: AtomicBool::new(false),
             turn: Arc::default(),
         }
@@ -165,7 +166,7 @@ impl Control {
         config::validate(&in_force)?;
         // What is at a path may have changed since.
         check_folders(&file, in_force.devices.iter())?;
-        let control = Self::new(&file, plane);
+        let control = Self::new(&file, &in_force, plane);
         control.plane.set_to_zero(to_zero);
         control.plane.set_added_keys(&host_keys);
         control.carry_out(&file, &build(&in_force))?;
@@ -519,7 +520,7 @@ impl fmt::Debug for Control {
 }
 
 /// Returns the actions that turn one configuration into another, which is checked.
-fn actions_between(
+pub(crate) fn actions_between(
     before: &Configuration,
     after: &Configuration,
 ) -> Result<Vec<Action>, ChangeError> {

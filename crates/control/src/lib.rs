@@ -15,6 +15,7 @@ pub mod client;
 pub mod control;
 pub mod credentials;
 mod dataplane;
+mod disk;
 mod folders;
 pub mod host_keys;
 pub mod limits;

@@ -29,7 +29,9 @@ use crate::state::ToZero;
 use block::{Cache, Device};
 use config::action::Action;
 use config::device_model::DeviceModel;
-use config::schema::{Configuration, DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
+use config::schema::{
+    Configuration, DISCOVERY_NQN, Namespace, Size, Subsystem, TlsMode, is_qualified,
+};
 use config::{ApplyError, ApplyErrorKind};
 use keys::{FilesOfAny, Keys};
 use qos::TokenPoolRules;
@@ -57,6 +59,8 @@ pub struct Plane {
     started: Instant,
     opened: Mutex<Opened>,
     keys: Keys,
+    /// TLS of listeners that have no own.
+    tls: TlsMode,
     recalibrations: Recalibrations,
 }
 
@@ -126,7 +130,11 @@ impl Plane {
     ) -> Result<Self, KeyFileError> {
         let folder = host_keys::folder(configuration, config_path);
         let keys = Keys::new(folder, FilesOfAny::of(configuration))?;
-        Ok(Self::with(target, cores, keys))
+        let tls = configuration.tls;
+        Ok(Self {
+            tls,
+            ..Self::with(target, cores, keys)
+        })
     }
 
     fn with(target: Arc<Target>, cores: Vec<u32>, keys: Keys) -> Self {
@@ -138,6 +146,7 @@ impl Plane {
             started: Instant::now(),
             opened: Mutex::default(),
             keys,
+            tls: TlsMode::Off,
             recalibrations: Recalibrations::default(),
         }
     }
@@ -331,6 +340,14 @@ impl DataPlane for Plane {
             Action::SetAllowAnyHost { nqn, allow } => {
                 target.allow_any_host(nqn, *allow).map_err(refused)
             }
+            Action::AddListener { listener } => {
+                let tls = listener.tls.unwrap_or(self.tls);
+                let added = target.add_listener(to_listener(listener.address, tls));
+                added.map(drop).map_err(refused)
+            }
+            Action::RemoveListener { listener } => {
+                target.remove_listener(listener.address).map_err(refused)
+            }
             Action::AddReferral { referral } => {
                 target.add_referral(to_referral(referral)?).map_err(refused)
             }
@@ -398,6 +415,10 @@ impl DataPlane for Plane {
             busy_ns: busy_ns(core),
             stats,
         });
+        let listeners = snapshot.listeners.iter();
+        let bound: Vec<_> = listeners
+            .map(|it| (it.requested, it.bound.address))
+            .collect();
         let uptime = self.started.elapsed().as_millis();
         Snapshot {
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
@@ -411,7 +432,8 @@ impl DataPlane for Plane {
             threads: snapshot.threads,
             switch: self.switch(&snapshot),
             namespaces: self.namespaces(snapshot.subsystems),
-            listen: snapshot.listeners.iter().map(|it| it.address).collect(),
+            listen: bound.iter().map(|(_, bound)| *bound).collect(),
+            bound,
             devices: snapshot.devices,
             caches: self.caches(),
             controllers: snapshot.controllers,
@@ -532,6 +554,16 @@ fn open(
     })
 }
 
+/// Returns a listener as the target takes it.
+pub(crate) fn to_listener(address: SocketAddr, tls: TlsMode) -> target::Listener {
+    let tls = match tls {
+        TlsMode::Off => target::TlsMode::Off,
+        TlsMode::Allowed => target::TlsMode::Allowed,
+        TlsMode::Required => target::TlsMode::Required,
+    };
+    target::Listener { address, tls }
+}
+
 fn to_referral(referral: &config::schema::Referral) -> Result<Referral, ApplyError> {
     if referral.nqn != DISCOVERY_NQN {
         return Err(ApplyError::invalid(
@@ -561,6 +593,14 @@ fn busy_ns(core: u32) -> u64 {
 
 /// The target's refusal, as the control plane's.
 fn refused(error: TargetError) -> ApplyError {
+    if let TargetError::Listen {
+        address,
+        source,
+        remedy,
+    } = error
+    {
+        return ApplyError::failed(format!("cannot listen on {address}: {source}"), remedy);
+    }
     let (kind, what_to_do) = match &error {
         TargetError::NoSubsystem(_) | TargetError::NoNamespace { .. } => {
             (ApplyErrorKind::NotFound, "name one that there is")

@@ -7,19 +7,19 @@ use std::sync::{Arc, mpsc};
 
 use base::units::CoreId;
 use reactor::placement::{self, PlacementError};
-use target::{Limits, Listener, RunningTarget, Target, TargetError, TargetOptions};
+use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
 
 use transport::key_file::KeyFileError;
 
 use crate::control::{ChangeError, Control};
 use crate::credentials::Token;
-use crate::plane::Plane;
+use crate::plane::{Plane, to_listener};
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
 use crate::server::{self, Server, ServerError, ServerOptions};
 use crate::socket_access::SocketAccess;
 use crate::state::{StateError, StateFile};
-use config::schema::{ApiAddress, Configuration, Device, DeviceKind, TlsMode};
+use config::schema::{ApiAddress, Configuration, Device, DeviceKind};
 
 /// Options of a target beside its configuration.
 #[derive(Debug, Default)]
@@ -95,10 +95,14 @@ impl Serving {
         let plane = Plane::with_keys(Arc::clone(&target), cpus, configuration, path)?;
         let plane = Arc::new(plane);
         let control = Arc::new(Control::resume(configuration, plane, store)?);
+        let in_force = control.configuration();
+        let listeners = in_force.listeners();
         let running = RunningTarget::start(
             Arc::clone(&target),
             &TargetOptions {
-                listen: configuration.listeners().map(listener).collect(),
+                listen: listeners
+                    .map(|(address, tls)| to_listener(address, tls))
+                    .collect(),
                 cores: cores.clone(),
                 named: configuration.cores.is_some(),
                 ..TargetOptions::default()
@@ -231,15 +235,6 @@ fn warn_of_few_files(limit: Option<u64>, wanted: u64) {
 
 fn numbers(cores: &[CoreId]) -> Vec<u32> {
     cores.iter().map(|core| core.0).collect()
-}
-
-fn listener((address, tls): (SocketAddr, TlsMode)) -> Listener {
-    let tls = match tls {
-        TlsMode::Off => target::TlsMode::Off,
-        TlsMode::Allowed => target::TlsMode::Allowed,
-        TlsMode::Required => target::TlsMode::Required,
-    };
-    Listener { address, tls }
 }
 
 /// Returns the configuration's limits, which were checked, as the target takes them.

@@ -19,6 +19,9 @@ pub struct Snapshot {
     pub uptime_ms: u64,
     /// The addresses at which the target listens, with the ports that it got.
     pub listen: Vec<SocketAddr>,
+    /// The same, by the address of the configuration, which may have port 0.
+    #[serde(skip)]
+    pub bound: Vec<(SocketAddr, SocketAddr)>,
     /// The discovery log page's generation counter.
     pub discovery_generation: u64,
     /// Connections of all cores.

@@ -58,4 +58,4 @@ pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
 pub use switch::threads::ThreadsSnapshot;
 pub use target::running::{RunningTarget, TargetOptions};
 pub use target::{Change, Target};
-pub use tls::{Listener, TlsMode};
+pub use tls::{Listener, OpenListener, TlsMode};

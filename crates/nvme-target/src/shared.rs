@@ -18,7 +18,7 @@ use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
 use crate::switch::threads::Threads;
-use crate::tls::Listener;
+use crate::tls::OpenListener;
 use reactor::MailboxSender;
 use reactor::priority::PriorityStatus;
 use reactor::tls::Keys;
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Configuration {
     pub(crate) subsystems: BTreeMap<String, Arc<Subsystem>>,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<OpenListener>,
     pub(crate) referrals: Vec<Referral>,
     /// GENCTR: the number of changes to the discovery log page.
     pub(crate) generation: u64,

@@ -9,7 +9,7 @@ use crate::shared::Referral;
 use crate::stats::CoreStats;
 use crate::switch::stats::SwitchStats;
 use crate::switch::threads::ThreadsSnapshot;
-use crate::tls::Listener;
+use crate::tls::OpenListener;
 use reactor::priority::PriorityStatus;
 use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub struct Snapshot {
     /// Number of changes to the discovery log page.
     pub generation: u64,
     /// Addresses that the target listens on.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<OpenListener>,
     /// Referrals to other discovery services.
     pub referrals: Vec<Referral>,
     /// Subsystems, by name.

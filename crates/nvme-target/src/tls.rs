@@ -29,6 +29,15 @@ pub struct Listener {
     pub tls: TlsMode,
 }
 
+/// A listener that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenListener {
+    /// The address that was given; it may have port 0.
+    pub requested: SocketAddr,
+    /// The address in use, and TLS.
+    pub bound: Listener,
+}
+
 /// A listener without TLS.
 impl From<SocketAddr> for Listener {
     fn from(address: SocketAddr) -> Self {

@@ -75,7 +75,7 @@ fn connections_that_the_driver_has_no_room_for_are_refused_and_counted() {
     let any = SocketAddr::from(([10, 0, 0, 1], 0));
     let bound = driver.listen(any, &SocketOptions::default());
     let (listener, address) = bound.expect("a free address");
-    service.add_listener(listener);
+    service.add_listener(any, listener);
     let mut core = Core::new(driver, service, PollPolicy::Never);
     let attached = shared.attach(vec![core.sender()]);
     let mut host = dialer(&world, address);

@@ -5,6 +5,7 @@ mod attach;
 mod bench;
 mod bench_app;
 mod calibrate;
+mod completions;
 mod config;
 mod device;
 mod doctor;
@@ -13,9 +14,12 @@ mod host;
 mod import;
 mod key;
 mod man;
+mod names;
+mod objects;
 #[cfg(test)]
 mod reference;
 mod serve;
+mod share;
 mod switch;
 mod tenant;
 mod top;
@@ -28,6 +32,7 @@ pub use attach::{AttachArgs, AttachmentsArgs, DetachArgs, load as load_attachmen
 pub use bench::{LoadArgs, LoadedDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use cli::knobs::{Poll, SwitchArgs};
+pub use completions::CompletionsArgs;
 pub use config::{ConfigArgs, ConfigCommand};
 pub use doctor::{DoctorArgs, ExaminedArgs, SupportBundleArgs};
 pub use encrypted::{DeviceArgs, DeviceCommand};
@@ -35,7 +40,12 @@ pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, ReadArgs, WriteArgs};
 pub use import::{ImportArgs, ImportSource};
 pub use key::{ChapKeyCommand, KeyArgs, KeyCommand, NewKeyFile, TlsKeyCommand};
 pub use man::ManArgs;
+pub use objects::{
+    AllowedHost, HostCommand, HostCommandArgs, ListenerArgs, ListenerCommand, NamespaceArgs,
+    NamespaceCommand, NamespaceId, Part, SubsystemArgs, SubsystemCommand,
+};
 pub use serve::ServeArgs;
+pub use share::{ShareArgs, SharedDevice, UnshareArgs};
 pub use switch::{SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 pub use top::TopArgs;
@@ -71,6 +81,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(ServeArgs),
+    Share(ShareArgs),
+    Unshare(UnshareArgs),
     Discover(DiscoverArgs),
     Identify(IdentifyArgs),
     Read(ReadArgs),
@@ -84,12 +96,17 @@ pub enum Command {
     Device(DeviceArgs),
     Doctor(DoctorArgs),
     Import(ImportArgs),
+    Subsystem(SubsystemArgs),
+    Namespace(NamespaceArgs),
+    Host(HostCommandArgs),
+    Listener(ListenerArgs),
     Key(KeyArgs),
     SupportBundle(SupportBundleArgs),
     Switch(SwitchCommandArgs),
     Tenant(TenantArgs),
     Top(TopArgs),
     Man(ManArgs),
+    Completions(CompletionsArgs),
 }
 
 /// Makes an argument that applies only to a target conflict with `local`, the arguments that name a

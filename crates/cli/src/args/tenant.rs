@@ -1,7 +1,8 @@
 //! `switchyard tenant`.
 
-use super::ApiArgs;
+use super::{ApiArgs, names};
 use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::ArgValueCandidates;
 use config::schema::{Allow, BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
 
@@ -43,6 +44,7 @@ pub enum TenantCommand {
     /// Show settings and statistics of a tenant
     Show {
         /// Name of the tenant
+        #[arg(add = ArgValueCandidates::new(names::tenants))]
         name: String,
     },
     /// Add a tenant
@@ -55,6 +57,7 @@ pub enum TenantCommand {
     /// Change a tenant; settings without an option stay as they are
     Set {
         /// Name of the tenant
+        #[arg(add = ArgValueCandidates::new(names::tenants))]
         name: String,
         #[command(flatten)]
         change: TenantChange,
@@ -83,6 +86,7 @@ pub enum TenantCommand {
     /// Remove a tenant; the default policy then applies to its hosts
     Remove {
         /// Name of the tenant
+        #[arg(add = ArgValueCandidates::new(names::tenants))]
         name: String,
     },
 }

@@ -1,7 +1,5 @@
-//! `switchyard device`: changes and erases the key of an encrypted device.
+//! `switchyard device change-key` and `erase-key`: the key of an encrypted device.
 
-use crate::args::{DeviceArgs, DeviceCommand};
-use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result};
 use block::device::{FileDevice, FileOptions};
@@ -11,43 +9,44 @@ use control::plane::read_crypt_key;
 use serde_json::json;
 use std::path::Path;
 
-/// Runs `switchyard device`.
+/// Replaces the key of a device.
 ///
 /// # Errors
 /// A device that cannot be opened or has no encryption header, or an unusable key.
-pub fn run(args: &DeviceArgs, output: Output) -> Result<Outcome> {
-    let (path, text) = match &args.command {
-        DeviceCommand::ChangeKey {
-            path,
-            key_file,
-            new_key_file,
-        } => {
-            let key = |path: &Path| {
-                let crypt = schema::Crypt {
-                    key_file: Some(path.to_owned()),
-                    key_command: Vec::new(),
-                    create: false,
-                };
-                read_crypt_key(&crypt, None)
-            };
-            let (old, new) = (key(key_file)?, key(new_key_file)?);
-            Crypt::change_key(&open(path)?, &old, &new).with_context(|| shown(path))?;
-            (path, "the new key opens it, the old one no longer does")
-        }
-        DeviceCommand::EraseKey { path } => {
-            Crypt::erase_key(&open(path)?).with_context(|| shown(path))?;
-            (
-                path,
-                "key erased, flushed and verified: no key opens it any more",
-            )
-        }
+pub fn change_key(path: &Path, key_file: &Path, new_key_file: &Path, output: Output) -> Result<()> {
+    let key = |path: &Path| {
+        let crypt = schema::Crypt {
+            key_file: Some(path.to_owned()),
+            key_command: Vec::new(),
+            create: false,
+        };
+        read_crypt_key(&crypt, None)
     };
-    let shown = path.display();
+    let (old, new) = (key(key_file)?, key(new_key_file)?);
+    Crypt::change_key(&open(path)?, &old, &new).with_context(|| shown(path))?;
+    tell(
+        path,
+        "the new key opens it, the old one no longer does",
+        output,
+    )
+}
+
+/// Erases the key of a device.
+///
+/// # Errors
+/// A device that cannot be opened or has no encryption header.
+pub fn erase_key(path: &Path, output: Output) -> Result<()> {
+    Crypt::erase_key(&open(path)?).with_context(|| shown(path))?;
+    let text = "key erased, flushed and verified: no key opens it any more";
+    tell(path, text, output)
+}
+
+fn tell(path: &Path, text: &str, output: Output) -> Result<()> {
+    let shown = shown(path);
     output.result(
         &json!({ "path": path, "result": text }),
         format_args!("{shown}: {text}"),
-    )?;
-    Ok(Outcome::Done)
+    )
 }
 
 fn shown(path: &Path) -> String {
@@ -66,6 +65,6 @@ fn open(path: &Path) -> Result<FileDevice> {
     };
     FileDevice::open(options).context(
         "the device must not be in use: stop its target, or remove it there \
-         (DELETE /v1/devices/NAME)",
+         (switchyard device remove NAME)",
     )
 }

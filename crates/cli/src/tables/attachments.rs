@@ -1,7 +1,6 @@
 //! Attachments as a table.
 
-use super::Shown;
-use base::printable;
+use super::{Columns, Shown};
 use block::IoCounts;
 use frontend::attach::{AttachmentSnapshot, AttachmentsAnswer};
 use std::fmt;
@@ -21,7 +20,7 @@ fn cells(attachment: &AttachmentSnapshot) -> [String; 9] {
         1 => ", 1 rule".to_owned(),
         count => format!(", {count} rules"),
     };
-    let cells = [
+    [
         attachment.name.clone(),
         attachment.kind.clone(),
         attachment.state.to_string(),
@@ -31,9 +30,7 @@ fn cells(attachment: &AttachmentSnapshot) -> [String; 9] {
         sum(|counts| counts.errors),
         attachment.at.join(" "),
         attachment.device.clone(),
-    ];
-    // Another program chose them: no terminal may take them for commands.
-    cells.map(|cell| printable(&cell).into_owned())
+    ]
 }
 
 /// A table with a line for each attachment.
@@ -43,22 +40,8 @@ impl fmt::Display for Shown<'_, AttachmentsAnswer> {
         if all.is_empty() {
             return f.write_str("no attachments");
         }
-        let titles = TITLES.map(ToOwned::to_owned);
-        let rows = all.iter().map(cells);
-        let rows: Vec<_> = std::iter::once(titles).chain(rows).collect();
-        for (number, row) in rows.iter().enumerate() {
-            if number > 0 {
-                f.write_str("\n")?;
-            }
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let widths = rows.iter().map(|row| row[column].chars().count());
-                let width = widths.max().unwrap_or(0);
-                line.push_str(&format!("{cell:width$}  "));
-            }
-            f.write_str(line.trim_end())?;
-        }
-        Ok(())
+        let rows = all.iter().map(|it| cells(it).to_vec()).collect();
+        Columns::new(&TITLES, rows).fmt(f)
     }
 }
 

@@ -34,6 +34,7 @@ mod process;
 mod read_write;
 mod ring;
 mod serve;
+mod share;
 mod sigterm;
 mod state;
 mod support_bundle;

@@ -39,12 +39,8 @@ fn target(configuration: &Configuration, root: &Spot<'_>) {
     }
     let addresses = &configuration.listen;
     place.at_most(addresses.len(), limits::LISTEN_ADDRESSES_MAX, "addresses");
-    // Port 0 takes any free port, another one each time.
-    let all = addresses.iter().map(|it| it.address);
-    let fixed: Vec<_> = all.filter(|it| it.port() != 0).collect();
-    if fixed.len() == addresses.len() {
-        place.distinct(&fixed);
-    }
+    let all: Vec<_> = addresses.iter().map(|it| it.address).collect();
+    place.distinct(&all);
     let mut modes = configuration.listeners().map(|(_, tls)| tls);
     if modes.all(|tls| tls == TlsMode::Off) && configuration.tls_key.is_some() {
         let remedy = "write tls = \"allowed\" or tls = \"required\", or omit the key";

@@ -76,6 +76,7 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
     let smaller = additions(old, new, &mut actions);
     actions.extend(given.into_iter().flatten());
     referrals(old, new, &mut actions);
+    listeners(old, new, &mut actions);
     let closed = removed_devices(old, new).map(|name| Action::RemoveDevice { name: name.clone() });
     let closed = closed.filter(|close| !actions.contains(close));
     let can_fail =
@@ -96,7 +97,6 @@ pub fn build(configuration: &Configuration) -> Vec<Action> {
 fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
     let restart = "restart to change it, or set it back";
     let mut keys: Vec<Fixed> = [
-        ("listen", old.listen != new.listen),
         ("tls", old.tls != new.tls),
         ("tls_key", old.tls_key != new.tls_key),
         ("chap_secret", old.chap_secret != new.chap_secret),
@@ -329,6 +329,16 @@ fn hosts(before: &Subsystem, after: &Subsystem) -> (Vec<Action>, Vec<Action>) {
     };
     let taken = stricter.into_iter().chain(taken).collect();
     (taken, given.into_iter().chain(milder).collect())
+}
+
+/// Those that go first: another listener may use the same port.
+fn listeners(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    for &listener in old.listen.iter().filter(|it| !new.listen.contains(it)) {
+        actions.push(Action::RemoveListener { listener });
+    }
+    for &listener in new.listen.iter().filter(|it| !old.listen.contains(it)) {
+        actions.push(Action::AddListener { listener });
+    }
 }
 
 fn referrals(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {

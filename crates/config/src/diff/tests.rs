@@ -11,7 +11,7 @@ use switch::Knobs;
 
 use crate::schema::{
     Access, BestEffort, BlockSize, Device, DeviceKind, Eui64, Permission, Referral, Size, Switch,
-    Tenant,
+    Tenant, TlsMode,
 };
 
 fn device(shared: bool) -> Device {
@@ -297,7 +297,7 @@ fn devices_are_opened_before_anything_goes_and_files_change_their_device_one_by_
 fn what_needs_a_restart_is_named_key_by_key() {
     let old = Configuration::default_with([device(false).kind.into_device()]);
     let mut new = old.clone();
-    new.listen.clear();
+    new.tls = TlsMode::Allowed;
     new.cores = Some(vec![1]);
     new.limits.set("max_r2t", 1);
     new.digests.data = false;
@@ -313,7 +313,7 @@ fn what_needs_a_restart_is_named_key_by_key() {
     assert_eq!(
         keys,
         [
-            "listen",
+            "tls",
             "api",
             "api_socket_group",
             "api_tokens",
@@ -328,7 +328,7 @@ fn what_needs_a_restart_is_named_key_by_key() {
     );
     let text = error.to_string();
     assert!(
-        text.starts_with("listen: cannot be changed while running; restart"),
+        text.starts_with("tls: cannot be changed while running; restart"),
         "{text}"
     );
     assert!(

@@ -1,8 +1,8 @@
 //! Two changes of one configuration, made into one.
 //!
 //! The file and the interface both change the configuration in force. Each configuration becomes a
-//! tree with leaves that change as a whole: a device, a namespace, a tenant, an allowed host, a
-//! referral, the knobs. A leaf that only one side changed has that side's value; one that both
+//! tree with leaves that change as a whole: a listener, a device, a namespace, a tenant, an allowed
+//! host, a referral, the knobs. A leaf that only one side changed has that side's value; one that both
 //! changed differently is a [`Contradiction`], which only a person resolves. Nothing in here does
 //! I/O.
 
@@ -59,7 +59,8 @@ impl Difference {
 }
 
 /// Arrays of items that have a key; the empty key is the item itself.
-const KEYED: [(&str, &str); 6] = [
+const KEYED: [(&str, &str); 7] = [
+    ("listen", ""),
     ("subsystems", "nqn"),
     ("namespaces", "nsid"),
     ("allowed_hosts", ""),
@@ -69,7 +70,8 @@ const KEYED: [(&str, &str); 6] = [
 ];
 
 /// Tables of leaves.
-const LEAVES: [&str; 6] = [
+const LEAVES: [&str; 7] = [
+    "listen",
     "devices",
     "namespaces",
     "tenants",
@@ -79,8 +81,7 @@ const LEAVES: [&str; 6] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 17] = [
-    "listen",
+const FIXED: [&str; 16] = [
     "tls",
     "tls_key",
     "chap_secret",

@@ -89,14 +89,14 @@ fn changes_of_both_sides_are_kept_together() {
     file.subsystems[0].namespaces.remove(1);
     file.devices.remove("b");
     // What cannot change while a target runs is the file's alone.
-    file.listen = vec!["127.0.0.1:9".parse().expect("an address")];
+    file.cores = Some(vec![9]);
     let both = merged(&in_force, &file).expect("different things");
     let subsystem = &both.subsystems[0];
     let hosts: Vec<&str> = subsystem.allowed_hosts.iter().map(String::as_str).collect();
     assert_eq!(hosts, ["nqn.2026-11.com.example:two"]);
     assert_eq!(subsystem.namespaces.len(), 1);
     assert!(subsystem.namespaces[0].read_only);
-    assert_eq!(both.listen, file.listen);
+    assert_eq!(both.cores, file.cores);
     assert_eq!(both.devices.len(), 1);
 }
 
@@ -142,6 +142,16 @@ fn a_subsystem_may_have_the_name_of_a_table() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn listeners_of_both_sides_are_kept_together() {
+    let listen = |list: &str| read(&BASE.replace("[\"127.0.0.1:4420\"]", list));
+    let in_force = listen(r#"["[::1]:4420 tls=required", "127.0.0.1:4420"]"#);
+    let file = listen(r#"["127.0.0.1:9"]"#);
+    let both = merged(&in_force, &file).expect("different listeners");
+    let both: Vec<_> = both.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(both, ["127.0.0.1:9", "[::1]:4420 tls=required"]);
 }
 
 /// One of the two would be gone from the state file.

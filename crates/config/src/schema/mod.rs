@@ -1,7 +1,7 @@
 //! The declarative configuration of a target, as plain values.
 //!
 //! Everything that can be configured about a target. It is read from TOML or JSON, changed by
-//! [`crate::action`], and compared by [`crate::diff()`]. Subsystems, namespaces, hosts, tenants and referrals are kept in order of their names,
+//! [`crate::action`], and compared by [`crate::diff()`]. Listeners, subsystems, namespaces, hosts, tenants and referrals are kept in order of their names,
 //! so that two configurations that mean the same are equal. Nothing in here does I/O.
 
 mod allow;
@@ -74,8 +74,7 @@ crate::schema! {
     /// The configuration of a target. By default it listens at 127.0.0.1:4420 and shares nothing.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Configuration {
-        /// Addresses that hosts connect to. One with its own `tls`: `ADDRESS:PORT tls=required`. Fixed
-        /// while running.
+        /// Addresses that hosts connect to. One with its own `tls`: `ADDRESS:PORT tls=required`.
         pub listen: Vec<Listener> = or(vec![Listener::from(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT))]),
         /// Whether hosts use TLS 1.3 with pre-shared keys. Fixed while running.
         pub tls: TlsMode = or(TlsMode::Off),
@@ -263,7 +262,7 @@ impl Configuration {
         configuration
     }
 
-    /// The same target, sharing nothing: where the actions that build this one begin.
+    /// The same target with its listeners, sharing nothing: where the actions that build this one begin.
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self {
@@ -302,8 +301,9 @@ impl Configuration {
         })
     }
 
-    /// Puts subsystems, namespaces, tenants, hosts and referrals in order of their names.
+    /// Puts listeners, subsystems, namespaces, tenants, hosts and referrals in order of their names.
     pub fn sort(&mut self) {
+        self.listen.sort_by_key(|listener| listener.address);
         self.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         for subsystem in &mut self.subsystems {
             subsystem.sort();
@@ -319,7 +319,8 @@ impl Configuration {
             let namespaces = &subsystem.namespaces;
             namespaces.is_sorted_by(|a, b| a.nsid < b.nsid)
         };
-        self.subsystems.is_sorted_by(|a, b| a.nqn < b.nqn)
+        self.listen.is_sorted_by(|a, b| a.address < b.address)
+            && self.subsystems.is_sorted_by(|a, b| a.nqn < b.nqn)
             && self.subsystems.iter().all(namespaces)
             && self.tenants.is_sorted_by(|a, b| a.name < b.name)
             && self.hosts.is_sorted_by(|a, b| a.nqn < b.nqn)

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
+use crate::{disk, folders};
 use config::ApplyError;
 use config::action::Action;
 use config::schema::{Configuration, Device};
@@ -49,10 +50,12 @@ async fn show(
 }
 
 config::decoded! {
-    /// `{ "name": …, "device": { "type": …, … } }`
+    /// `{ "name": …, "device": { "type": …, … } }`; with `"force": true` a block device may have
+    /// partitions or data.
     struct NamedDevice {
         name: String = required("write the name it gets, like \"fast\""),
         device: Device = required("write what it is, like {\"type\": \"ram\", \"size\": \"1G\"}"),
+        force: bool = or(false),
     }
 }
 
@@ -60,9 +63,20 @@ async fn add(
     State(state): State<ApiState>,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let NamedDevice { name, device } = body.read()?;
+    let NamedDevice {
+        name,
+        device,
+        force,
+    } = body.read()?;
     let answer = json!({ "name": name, "device": device, "used_by": [] });
-    state.apply(Action::AddDevice { name, device }).await?;
+    let add = move |model: &Configuration| {
+        // A device of the configuration file may be elsewhere; that is its author's choice.
+        if !force && folders::check(&device, &model.device_folders).is_ok() {
+            disk::check(&device, &model.device_folders)?;
+        }
+        Ok(vec![Action::AddDevice { name, device }])
+    };
+    state.change(add).await?;
     Ok((StatusCode::CREATED, Json(answer)))
 }
 

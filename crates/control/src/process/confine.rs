@@ -7,7 +7,7 @@
 
 use crate::host_keys;
 use crate::socket_access::SocketAccess;
-use config::schema::{ApiAddress, Configuration, DeviceKind, TlsMode};
+use config::schema::{ApiAddress, Configuration, DeviceKind};
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, path_beneath_rules,
@@ -85,13 +85,8 @@ impl Paths {
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
             paths.write.push(parent_of(socket));
         }
-        if configuration
-            .listeners()
-            .any(|(_, tls)| tls != TlsMode::Off)
-        {
-            // The TLS library opens it.
-            paths.read.push("/dev/urandom".into());
-        }
+        // The TLS library opens it. Listeners with TLS may be added later.
+        paths.read.push("/dev/urandom".into());
         let keys = [
             &configuration.tls_key,
             &configuration.chap_secret,

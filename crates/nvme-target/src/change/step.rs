@@ -4,7 +4,10 @@ use super::ack::Pausing;
 use crate::namespace::Namespace;
 use crate::subsystem::Subsystem;
 use base::{SlabKey, Time};
-use std::sync::Arc;
+use reactor::SocketOptions;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use switch::Knobs;
 
 /// A step of a change on a core.
@@ -24,6 +27,20 @@ pub(crate) enum ChangeStep {
     AskRules,
     /// Sets new knobs.
     SetKnobs(Arc<Knobs>),
+    /// Listens, on the first core.
+    Listen(Arc<NewListener>),
+    /// Closes the listener that was opened for this address.
+    CloseListener(SocketAddr),
+}
+
+/// A listener that the first core opens.
+#[derive(Debug)]
+pub(crate) struct NewListener {
+    /// The address; port 0: any free port.
+    pub(crate) address: SocketAddr,
+    pub(crate) options: SocketOptions,
+    /// The address in use, or the kernel's error.
+    pub(crate) bound: OnceLock<io::Result<SocketAddr>>,
 }
 
 impl ChangeStep {

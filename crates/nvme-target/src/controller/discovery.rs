@@ -66,7 +66,7 @@ pub(crate) fn log_page(
     let rules = shared.rules();
     let mut window = Window::new(get);
     let numbered = || {
-        let ports = (1u16..).zip(configuration.listeners.iter().copied());
+        let ports = (1u16..).zip(configuration.listeners.iter().map(|it| it.bound));
         ports.filter_map(|(port, at)| Some((port, reachable(at.address, local)?, at.tls)))
     };
     for (port, address, tls) in numbered() {

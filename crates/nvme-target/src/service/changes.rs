@@ -65,6 +65,14 @@ impl PollGroup {
                     self.set_knobs(*knobs, cx);
                     Ok(())
                 }
+                ChangeStep::Listen(new) => {
+                    self.listen(&new, cx);
+                    Ok(())
+                }
+                ChangeStep::CloseListener(address) => {
+                    self.close_listener(address, cx);
+                    Ok(())
+                }
             };
             if let (Err(error), Some(debt)) = (result, &mut debt) {
                 debt.fail(error);

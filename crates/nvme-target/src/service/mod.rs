@@ -24,6 +24,7 @@
 //! | `connection`, `timers` | connections from accept to close; their deadlines |
 //! | `moves` | application steering, thread scaling |
 //! | `changes` | changes of the configuration |
+//! | `listeners` | listeners, and the accept of each |
 //! | `core`, `wait_lists` | state of the core; commands waiting for buffers or shares, in order |
 //!
 //! A read of a device goes through `input`, `io`, `requests`, `devices` and `answers`; a read of
@@ -41,6 +42,7 @@ mod core;
 mod devices;
 mod input;
 mod io;
+mod listeners;
 mod moves;
 mod poll_group;
 mod requests;

@@ -14,6 +14,7 @@ use base::{Slab, SlabKey, Time};
 use block::{Completion as BlockCompletion, Extents};
 use reactor::{Context, ListenerId, OpNamespace, PollPolicy};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use switch::thread_scaling::ThreadScalingCounters;
 
@@ -25,7 +26,8 @@ pub struct PollGroup {
     /// Connections before Connect, oldest first; entries that have since connected or closed are
     /// skipped.
     pub(super) fresh: VecDeque<SlabKey>,
-    pub(super) listeners: Vec<ListenerId>,
+    /// Listeners by the address that was given.
+    pub(super) listeners: Vec<(SocketAddr, ListenerId)>,
     /// Namespace (subsystem and identifier) that owns the operations of each operation namespace.
     pub(super) rooms: Vec<Option<(u32, u32)>>,
     /// Requests that completed immediately when they were submitted again.
@@ -76,10 +78,10 @@ impl PollGroup {
         }
     }
 
-    /// Takes over a listener; its connections are accepted here, and their I/O queues are dealt out
-    /// to all cores.
-    pub fn add_listener(&mut self, listener: ListenerId) {
-        self.listeners.push(listener);
+    /// Takes over the listener that was opened for `address`; its connections are accepted here, and
+    /// their I/O queues are dealt out to all cores.
+    pub fn add_listener(&mut self, address: SocketAddr, listener: ListenerId) {
+        self.listeners.push((address, listener));
     }
 
     /// Drops a connection of which nothing is left. It keeps its memory until its devices have

@@ -14,7 +14,7 @@ use crate::service::wait_lists::{INPUT, WaitsFor};
 use crate::session::output::SEND;
 use base::{Nanos, SlabKey, Time};
 use reactor::tls::Refused;
-use reactor::{Completion, Context, Op, OpKey, Outcome, PollPolicy, Service, Stream};
+use reactor::{Completion, Context, Outcome, PollPolicy, Service, Stream};
 use std::io::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -62,7 +62,8 @@ impl Service for PollGroup {
             }
             Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
             Outcome::Accepted(Err(error)) => {
-                if !self.draining {
+                // A closed listener's accept completes once more.
+                if self.listens(completion.key.index) {
                     self.not_accepted(&error, cx.now);
                 }
             }
@@ -308,23 +309,7 @@ impl PollGroup {
     }
 }
 
-/// Kind of an accept operation; its slot is the listener's index in `listeners`.
-const ACCEPT: u8 = 0;
-
 impl PollGroup {
-    pub(super) fn start_accepting(&mut self, cx: &mut Context<'_>) {
-        self.accepting = true;
-        for (index, &listener) in (0u32..).zip(&self.listeners) {
-            let key = OpKey {
-                op_namespace: self.core.op_namespace,
-                kind: ACCEPT,
-                generation: 0,
-                index,
-            };
-            cx.submit(key, Op::Accept { listener });
-        }
-    }
-
     pub(super) fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
         match self.core.shared.permits.take(peer.ip()) {
             Ok(permit) => self.adopt(stream, peer, permit, cx),
@@ -449,7 +434,7 @@ impl PollGroup {
         }
         self.draining = true;
         self.drain_deadline = cx.now + self.core.limits.drain_timeout;
-        for listener in self.listeners.drain(..) {
+        for (_, listener) in self.listeners.drain(..) {
             cx.driver.close_listener(listener);
         }
         self.stop_scheduling(cx);

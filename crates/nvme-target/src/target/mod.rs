@@ -5,6 +5,7 @@
 //! a time. The caller waits until every core has applied the change, or gets an error; then nothing
 //! has changed, unless the error reports that the change could not be undone.
 
+mod listeners;
 pub(crate) mod running;
 mod snapshot;
 mod subsystems;
@@ -23,11 +24,9 @@ use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::Subsystem;
 use crate::target::wake::Wake;
-use crate::tls::{Listener, TlsMode};
 use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
-use reactor::tls::Side;
 use reactor::{MailboxSender, OpNamespace};
 use secure::KeyRing;
 use std::collections::BTreeSet;
@@ -464,12 +463,6 @@ impl Target {
         Ok(())
     }
 
-    /// Sets the listeners in the discovery log page.
-    pub fn set_listeners(&self, listeners: &[Listener]) {
-        self.shared.configuration().listeners = listeners.to_vec();
-        self.discovery_changed();
-    }
-
     /// Sets the keys of hosts, for TLS handshakes and authentications from now on. Connections stay,
     /// except those of hosts that have to authenticate and did so by a secret that is not among these
     /// keys.
@@ -479,13 +472,6 @@ impl Target {
         }
         self.shared.set_key_ring(keys);
         self.end_denied();
-    }
-
-    /// Returns TLS of a listener, with the current [keys](Self::set_keys) of each handshake; `None`
-    /// if it is off.
-    #[must_use]
-    pub fn tls(&self, mode: TlsMode) -> Option<Side> {
-        mode.side(self.limits().connect_timeout, &self.shared.keys)
     }
 
     /// Stops accepting connections, answers outstanding commands, and ends every core.

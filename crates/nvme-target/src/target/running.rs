@@ -8,8 +8,9 @@ use crate::limits::Limits;
 use crate::message::Message;
 use crate::service::PollGroup;
 use crate::target::Target;
+use crate::target::listeners::{once_free, prepare_tls, refused};
 use crate::target::tenants::{self, Watch};
-use crate::tls::{Listener, TlsMode};
+use crate::tls::{Listener, OpenListener, TlsMode};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{
@@ -19,15 +20,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
-
-/// Longest time for which an address may still be in use by the listener of a killed process.
-const ADDRESS_IN_USE: Duration = Duration::from_secs(2);
-
-/// Interval between two attempts to listen on such an address.
-const ADDRESS_RETRY: Duration = Duration::from_millis(10);
 
 base::with_defaults! {
     /// Options of a target on this machine.
@@ -94,8 +88,7 @@ impl RunningTarget {
         }
         target.shared.threads.set_named(options.named);
         if options.listen.iter().any(|it| it.tls != TlsMode::Off) {
-            let prepared = reactor::tls::prepare();
-            prepared.map_err(|error| TargetError::Invalid(format!("TLS: {error}")))?;
+            prepare_tls()?;
         }
         let to_thread = AuthenticationJob::leave_to_thread;
         let _ = target.shared.runs_jobs.set(to_thread);
@@ -132,10 +125,15 @@ impl RunningTarget {
                 }
             }
         }
-        let modes = options.listen.iter().map(|it| it.tls);
-        let bound = running.addresses.iter().zip(modes);
-        let bound = bound.map(|(&address, tls)| Listener { address, tls });
-        running.handle.shared.configuration().listeners = bound.collect();
+        let opened = options.listen.iter().zip(&running.addresses);
+        let opened = opened.map(|(&Listener { address, tls }, &bound)| OpenListener {
+            requested: address,
+            bound: Listener {
+                address: bound,
+                tls,
+            },
+        });
+        running.handle.shared.configuration().listeners = opened.collect();
         let change = running.handle.attach(senders);
         if let Err(error) = running.handle.shared.wait(&change.ack) {
             running.stop_quietly();
@@ -310,57 +308,17 @@ fn set_up(
     let mut service = target.poll_group(index, op_namespace);
     let mut addresses = Vec::new();
     if index == 0 {
-        let socket = SocketOptions {
-            user_timeout: limits.tcp_user_timeout,
-            keep_alive: limits.tcp_keep_alive,
-            ..options.socket.clone()
-        };
         for &Listener { address, tls } in &options.listen {
-            let tls = target.tls(tls);
-            let socket = SocketOptions {
-                tls,
-                ..socket.clone()
-            };
-            let listened = once_free(|| driver.listen(address, &socket));
-            let (listener, bound) = listened.map_err(|source| TargetError::Listen {
-                address,
-                remedy: remedy(&source),
-                source,
+            let socket = target.socket_options(options.socket.clone(), tls);
+            let (listener, bound) = once_free(|| {
+                let listened = driver.listen(address, &socket);
+                listened.map_err(|source| refused(address, source))
             })?;
-            service.add_listener(listener);
+            service.add_listener(address, listener);
             addresses.push(bound);
         }
     }
     Ok((Core::new(driver, service, options.poll), addresses))
-}
-
-/// Listens, and retries for [`ADDRESS_IN_USE`] while the address is in use. The kernel closes a
-/// killed process's ring, and with it the listener, some time after the process has ended, so a
-/// supervisor that restarts the target at once would find the port in use.
-fn once_free<T>(mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let deadline = Instant::now() + ADDRESS_IN_USE;
-    loop {
-        match listen() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                std::thread::sleep(ADDRESS_RETRY);
-            }
-            other => return other,
-        }
-    }
-}
-
-/// Returns advice for an address on which listening failed.
-fn remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program uses this port; stop it, or use another port (0 picks a free port)"
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine does not have the address; see `ip addr`",
-        io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need CAP_NET_BIND_SERVICE; use a higher port"
-        }
-        _ => "use another address",
-    }
 }
 
 /// Returns the payload buffers of a core: single blocks and in-capsule data for many commands,
@@ -382,27 +340,6 @@ fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Regression: a target started right after another one was killed ended at once.
-    #[test]
-    fn an_address_that_is_in_use_for_a_moment_is_listened_on() {
-        let mut busy = 3;
-        let listened = once_free(|| match busy {
-            0 => Ok("listening"),
-            _ => {
-                busy -= 1;
-                Err(io::ErrorKind::AddrInUse.into())
-            }
-        });
-        assert_eq!((listened.unwrap(), busy), ("listening", 0));
-        let mut attempts = 0;
-        let refused = once_free::<()>(|| {
-            attempts += 1;
-            Err(io::ErrorKind::AddrNotAvailable.into())
-        });
-        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
-        assert_eq!(attempts, 1, "that address does not come");
-    }
 
     /// Regression: threads were joined in order, so the end of a core was not noticed while the
     /// first one ran.

@@ -666,3 +666,36 @@ fn a_controller_without_timer_and_queues_that_is_asked_nothing_ends() {
     common::eventually("it is counted", || core().controller_idle_timeouts == 2);
     assert_ne!(timed.property(Property::CAP), 0);
 }
+
+#[test]
+fn listeners_come_and_go_while_the_target_runs_and_connections_stay() {
+    let bed = Bed::new();
+    let (target, any) = (
+        bed.handle(),
+        testing::own_address()
+            .parse::<SocketAddr>()
+            .expect("an address"),
+    );
+    let bound = target.add_listener(any.into()).expect("a free port");
+    assert_eq!(target.snapshot().listeners.len(), 2);
+    let again = target.add_listener(bound.into()).expect_err("in use");
+    assert!(again.to_string().contains("already exists"), "{again}");
+    let mut admin = Client::admin(bound, NQN, 0);
+    target.remove_listener(any).expect("it is there");
+    target.remove_listener(any).expect_err("it is gone");
+    assert_eq!(target.snapshot().listeners.len(), 1);
+    std::net::TcpStream::connect(bound).expect_err("nobody listens");
+    let (_, entries) = records(&mut Client::discovery(bed.address(), 0));
+    let address = Some(bed.address());
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.socket_address() == address)
+    );
+    // The connection outlives its listener, and its address can be listened on again.
+    admin.property(Property::CSTS);
+    target
+        .add_listener(bound.into())
+        .expect("a free port again");
+    Client::admin(bound, NQN, 0);
+}
