@@ -52,18 +52,7 @@ fn change(
 pub fn subsystem(args: &SubsystemArgs, output: Output) -> Result<Outcome> {
     let api = &args.api.interface();
     match &args.command {
-        SubsystemCommand::List => {
-            let answer = ask(api, Method::GET, "/v1/subsystems", None)?;
-            let listed: Vec<Subsystem> = client::read(&answer["subsystems"])?;
-            let row = |it: &Subsystem| {
-                let count = it.namespaces.len().to_string();
-                let proof = it.authentication.to_string();
-                vec![it.nqn.clone(), count, allowed(it).join(", "), proof]
-            };
-            let rows = listed.iter().map(row).collect();
-            let titles = ["NQN", "NAMESPACES", "HOSTS", "AUTHENTICATION"];
-            output.result(&answer, Columns::new(&titles, rows))?;
-        }
+        SubsystemCommand::List => list_subsystems(api, output)?,
         SubsystemCommand::Show { nqn } => {
             let answer = ask(api, Method::GET, &subsystem_path(nqn), None)?;
             output.result(&answer, Fields(&answer))?;
@@ -119,6 +108,19 @@ pub fn subsystem(args: &SubsystemArgs, output: Output) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+fn list_subsystems(api: &Interface, output: Output) -> Result<()> {
+    let answer = ask(api, Method::GET, "/v1/subsystems", None)?;
+    let listed: Vec<Subsystem> = client::read(&answer["subsystems"])?;
+    let row = |it: &Subsystem| {
+        let count = it.namespaces.len().to_string();
+        let proof = it.authentication.to_string();
+        vec![it.nqn.clone(), count, allowed(it).join(", "), proof]
+    };
+    let rows = listed.iter().map(row).collect();
+    let titles = ["NQN", "NAMESPACES", "HOSTS", "AUTHENTICATION"];
+    output.result(&answer, Columns::new(&titles, rows))
 }
 
 /// Returns the hosts that may connect, as words.

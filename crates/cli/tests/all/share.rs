@@ -202,6 +202,11 @@ fn each_object_is_listed_shown_added_changed_and_removed() {
     bed.done(&["namespace", "remove", NQN, "1"]);
     bed.done(&["subsystem", "remove", NQN]);
     bed.done(&["device", "remove", "fast"]);
+}
+
+#[test]
+fn objects_that_cannot_be_are_refused_with_a_remedy() {
+    let bed = Bed::new();
     for (args, word) in [
         (&["device", "add", "x"][..], "--ram SIZE"),
         (
