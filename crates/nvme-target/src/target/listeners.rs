@@ -90,11 +90,12 @@ impl Target {
             let reason = format!("no listener on {address}");
             return Err(TargetError::Invalid(reason));
         };
-        self.shared.configuration().listeners.remove(position);
+        // A core that answers late closes it then; until it has, the removal can be repeated.
         let closed = self.apply(&[ChangeStep::CloseListener(address)]);
+        closed.map_err(|error| TargetError::NotUndone(error.to_string()))?;
+        self.shared.configuration().listeners.remove(position);
         self.discovery_changed();
-        // The core closes it once it answers.
-        closed.map_err(|error| TargetError::NotUndone(error.to_string()))
+        Ok(())
     }
 
     fn position(&self, address: SocketAddr) -> Option<usize> {
