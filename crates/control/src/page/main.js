@@ -329,8 +329,10 @@ async function refresh() {
   ]);
   configuration = full;
   answers += 1;
-  events = events.concat(news.events).slice(-EVENTS_SHOWN);
-  lastEvent = news.last;
+  // A restarted target numbers its events from 1 again.
+  const isRestarted = stats.uptime_ms < model.stats?.uptime_ms;
+  events = isRestarted ? [] : events.concat(news.events).slice(-EVENTS_SHOWN);
+  lastEvent = isRestarted ? 0 : news.last;
   model.take(stats, full);
   show(turned);
   find('problem').hidden = true;
