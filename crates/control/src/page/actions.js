@@ -9,13 +9,6 @@ const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replac
 
 const command = (...words) => ['switchyard', ...words].map((word) => quoted(String(word))).join(' ');
 
-/** Returns the request as a command for an interface at its default Unix socket. */
-function curl(method, path, body) {
-  const words = ['curl', '--unix-socket', '/run/switchyard/api.sock', '-X', method, `http://localhost${path}`];
-  if (body) words.push('-H', 'Content-Type: application/json', '-d', JSON.stringify(body));
-  return words.map(quoted).join(' ');
-}
-
 const list = (text) => text.split(/[\s,]+/).filter(Boolean);
 const path = (...parts) => `/v1/${parts.map(encodeURIComponent).join('/')}`;
 const numeric = (text) => (/^\d+$/.test(text) ? Number(text) : text);
@@ -239,7 +232,7 @@ export function addDevice(dialog) {
       { name: 'place', label: 'Path', hint: 'a file or block device in one of device_folders', isWhole: true, isShown: isFile },
     ],
     submit: 'Add device',
-    command: (values) => curl('POST', '/v1/devices', body(values)),
+    command: ({ name, type, size, place }) => command('device', 'add', name, `--${type}`, type === 'file' ? place : size),
     run: (values) => request('POST', '/v1/devices', body(values)),
   });
 }
@@ -250,7 +243,7 @@ export function removeDevice(dialog, name) {
     text: 'The content of a RAM device is lost. A device that a namespace shares is not removed.',
     submit: 'Remove device',
     isDanger: true,
-    command: () => curl('DELETE', path('devices', name)),
+    command: () => command('device', 'remove', name),
     run: () => request('DELETE', path('devices', name)),
   });
 }
@@ -271,7 +264,8 @@ export async function share(dialog) {
       { name: 'size', label: 'Size', hint: 'such as 64M; empty: the whole device' },
     ],
     submit: 'Share device',
-    command: (values) => curl('POST', path('subsystems', values.nqn, 'namespaces'), body(values)),
+    command: ({ nqn, device, nsid, size }) =>
+      command('namespace', 'add', nqn, device, '--nsid', nsid, ...(size ? ['--size', size] : [])),
     run: (values) => request('POST', path('subsystems', values.nqn, 'namespaces'), body(values)),
   });
 }
@@ -284,7 +278,7 @@ export function resize(dialog, { nqn, nsid }) {
     text: `Of subsystem ${nqn}. A smaller size hides the blocks beyond the new end from hosts.`,
     fields: [{ name: 'size', label: 'Size', hint: 'such as 64M; empty: the whole device', isWhole: true }],
     submit: 'Resize namespace',
-    command: (values) => curl('PATCH', place, body(values)),
+    command: ({ size }) => command('namespace', 'set', nqn, nsid, '--size', size || 'all'),
     run: (values) => request('PATCH', place, body(values)),
   });
 }
@@ -296,7 +290,7 @@ export function unshare(dialog, { nqn, nsid, device }) {
     text: `Of subsystem ${nqn}. Hosts lose access; device ${device} keeps its data.`,
     submit: 'Remove namespace',
     isDanger: true,
-    command: () => curl('DELETE', place),
+    command: () => command('namespace', 'remove', nqn, nsid),
     run: () => request('DELETE', place),
   });
 }
