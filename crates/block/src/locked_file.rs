@@ -4,8 +4,10 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file with its holder's lock (`flock(2)`), which is released when this value is dropped.
+/// A file with its holder's lock (`flock(2)`), which is released when this value is dropped, unless
+/// another process [shares](Self::share) it.
 ///
 /// Closing the descriptor would not always release it at once: a process that another thread starts
 /// shares the open file until it executes its program, and the kernel keeps the lock for it.
@@ -15,6 +17,8 @@ pub struct LockedFile {
     /// The process that took the lock. A process forked from it shares the open file, and must not
     /// release its parent's lock.
     holder: u32,
+    /// Another process has the open file, and with it the lock.
+    shared: AtomicBool,
 }
 
 impl LockedFile {
@@ -38,8 +42,28 @@ impl LockedFile {
 
     fn lock(file: File, operation: FlockOperation) -> io::Result<Self> {
         flock(&file, operation)?;
-        let holder = std::process::id();
-        Ok(Self { file, holder })
+        Ok(Self::taken_over(file))
+    }
+
+    /// Takes over the lock of a file that another process [shares](Self::share).
+    #[must_use]
+    pub fn taken_over(file: File) -> Self {
+        Self {
+            file,
+            holder: std::process::id(),
+            shared: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the open file for another process, which takes the lock over: from now on, the lock
+    /// lasts until both have closed the file.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share(&self) -> io::Result<File> {
+        let file = self.file.try_clone()?;
+        self.shared.store(true, Ordering::Relaxed);
+        Ok(file)
     }
 }
 
@@ -53,7 +77,7 @@ impl Deref for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        if self.holder == std::process::id() {
+        if self.holder == std::process::id() && !*self.shared.get_mut() {
             // If this fails, closing the descriptor releases the lock.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
@@ -98,10 +122,9 @@ mod tests {
         let file = held.try_clone().expect("a descriptor");
         let holder = held.holder;
         // As the copy of `held` in a process with another identifier.
-        drop(LockedFile {
-            file,
-            holder: !holder,
-        });
+        let mut copy = LockedFile::taken_over(file);
+        copy.holder = !holder;
+        drop(copy);
         LockedFile::shared(again()).expect_err("its holder is there");
         drop(held);
     }
@@ -117,5 +140,17 @@ mod tests {
         drop(first);
         drop(second);
         LockedFile::exclusive(third).expect("it has no readers any more");
+    }
+
+    #[test]
+    fn a_shared_lock_lasts_until_its_last_holder_ends() {
+        let (file, again) = file();
+        let (second, third) = (again(), again());
+        let held = LockedFile::exclusive(file).expect("nothing else has it");
+        let successor = LockedFile::taken_over(held.share().expect("a descriptor"));
+        drop(held);
+        LockedFile::shared(second).expect_err("its successor holds it");
+        drop(successor);
+        LockedFile::exclusive(third).expect("nothing has it any more");
     }
 }

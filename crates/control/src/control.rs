@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +20,7 @@ use crate::dataplane::DataPlane;
 use crate::folders;
 use crate::host_keys::{AddedKeys, KnownKeys, now};
 use crate::snapshot::Snapshot;
-use crate::state::{StateError, StateFile};
+use crate::state::{State, StateError, StateFile};
 use config::ApplyError;
 use config::action::Action;
 use config::diff::{FixedWhileRunning, build};
@@ -37,6 +39,8 @@ pub struct Control {
     model: Mutex<Arc<Configuration>>,
     /// The process was told to end, and finishes what is under way.
     draining: AtomicBool,
+    /// Another process is taking the target over.
+    leaving: AtomicBool,
     /// Held by the caller of a change on the control plane's runtime: others wait for it there, and
     /// occupy no thread that reads need meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -124,6 +128,7 @@ impl Control {
             change: Mutex::new(changes),
             model: Mutex::new(Arc::new(in_force.emptied())),
             draining: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             turn: Arc::default(),
         }
     }
@@ -151,10 +156,23 @@ impl Control {
         plane: Arc<dyn DataPlane>,
         store: Option<StateFile>,
     ) -> Result<Self, ChangeError> {
+        let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
+        Self::resume_from(configuration, plane, store, remembered)
+    }
+
+    /// The same with a state that was `remembered` elsewhere: by the process before.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub(crate) fn resume_from(
+        configuration: &Configuration,
+        plane: Arc<dyn DataPlane>,
+        store: Option<StateFile>,
+        remembered: Option<State>,
+    ) -> Result<Self, ChangeError> {
         config::validate(configuration)?;
         let mut file = configuration.clone();
         file.sort();
-        let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
         let (in_force, to_zero, host_keys) = match remembered {
             Some(state) => (
                 merge(&state.file, &state.in_force, &file)?,
@@ -209,6 +227,29 @@ impl Control {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Refuses changes from now on, or allows them again: another process takes the target over.
+    /// Returns the state that it continues with, and the lock of the state file.
+    pub(crate) fn set_leaving(&self, leaving: bool) -> State {
+        let changes = lock(&self.change);
+        self.leaving.store(leaving, Ordering::Relaxed);
+        State {
+            file: changes.file.clone(),
+            in_force: Configuration::clone(&self.configuration()),
+            to_zero: self.plane.to_zero(),
+            host_keys: changes.host_keys.clone(),
+        }
+    }
+
+    /// Returns the lock of the state file for the process that takes the target over; `None` without
+    /// a state file.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn share_store(&self) -> io::Result<Option<File>> {
+        let changes = lock(&self.change);
+        changes.store.as_ref().map(StateFile::share).transpose()
+    }
+
     /// Returns a snapshot of the dataplane.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -251,7 +292,7 @@ impl Control {
     /// Begins a change, once those before it are made.
     fn begin(&self) -> Result<MutexGuard<'_, Changes>, ChangeError> {
         let changes = lock(&self.change);
-        if self.is_draining() {
+        if self.is_draining() || self.leaving.load(Ordering::Relaxed) {
             // Cores that have ended take no part in it, and the state file would keep it.
             return Err(ChangeError::Draining);
         }

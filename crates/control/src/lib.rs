@@ -27,6 +27,7 @@ pub mod serving;
 pub mod snapshot;
 pub mod socket_access;
 pub mod state;
+pub mod takeover;
 
 pub use control::{ChangeError, Control};
 pub use credentials::{Token, TokenError};

@@ -40,6 +40,14 @@ pub const API_ACCEPT_LOG_PERIOD_MS: u64 = 60_000;
 /// weeks, in which a person can act.
 pub const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;
 
+/// Time in which a target that is taken over finishes all outstanding commands, and in which each
+/// message between the two processes must arrive. Hosts wait for that time; their keep-alive timers
+/// are longer.
+pub const TAKEOVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time in which its successor opens all devices and starts. Hosts are served meanwhile.
+pub const TAKEOVER_START: Duration = Duration::from_secs(60);
+
 /// Time for which a stop waits for responses that are being written.
 pub const API_STOP_GRACE_MS: u64 = 1_000;
 

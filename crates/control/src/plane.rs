@@ -9,6 +9,7 @@ pub mod devices;
 mod keys;
 mod recalibration;
 mod removal;
+mod takeover;
 mod tenancy;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use config::schema::{
     Configuration, DISCOVERY_NQN, Namespace, Size, Subsystem, TlsMode, is_qualified,
 };
 use config::{ApplyError, ApplyErrorKind};
+use devices::TakenOver;
 use keys::{FilesOfAny, Keys};
 use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
@@ -62,6 +64,8 @@ pub struct Plane {
     /// TLS of listeners that have no own.
     tls: TlsMode,
     recalibrations: Recalibrations,
+    /// What the process before gives of devices that are not open yet.
+    taken_over: Mutex<BTreeMap<String, TakenOver>>,
 }
 
 /// Open devices, and the namespaces that use them.
@@ -92,8 +96,10 @@ struct OpenDevice {
     content: String,
     /// The cache among its layers.
     cache: Option<Cache>,
-    /// The device below its layers, where it has the lock of a file.
-    file: Option<Weak<dyn Device>>,
+    /// The device below its layers: the lock of a file goes with it.
+    innermost: Weak<dyn Device>,
+    /// That device has the lock of a file.
+    is_file: bool,
     /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
@@ -148,6 +154,7 @@ impl Plane {
             keys,
             tls: TlsMode::Off,
             recalibrations: Recalibrations::default(),
+            taken_over: Mutex::default(),
         }
     }
 
@@ -314,7 +321,8 @@ impl DataPlane for Plane {
         let target = &self.target;
         match action {
             Action::AddDevice { name, device } => {
-                let opened = open(name, device, folders)?;
+                let taken_over = self.taken_over(name);
+                let opened = open(name, device, folders, taken_over)?;
                 self.opened().devices.insert(name.clone(), opened);
                 Ok(())
             }
@@ -525,12 +533,13 @@ fn open(
     name: &str,
     model: &config::schema::Device,
     folders: Option<&[PathBuf]>,
+    taken_over: Option<TakenOver>,
 ) -> Result<OpenDevice, ApplyError> {
     let refused = |error: &dyn std::fmt::Display, remedy| {
         let message = format!("device {name:?}: {error}");
         ApplyError::failed(message, remedy)
     };
-    let opened = devices::open_identified(model, folders)
+    let opened = devices::open_identified(model, folders, taken_over)
         .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
     let shared = match &model.model {
         None => None,
@@ -546,8 +555,8 @@ fn open(
         device: opened.device,
         content: opened.content,
         cache: opened.cache,
-        file: matches!(model.kind, config::schema::DeviceKind::File { .. })
-            .then_some(opened.innermost),
+        is_file: matches!(model.kind, config::schema::DeviceKind::File { .. }),
+        innermost: opened.innermost,
         shared,
         used_by_many: model.shared,
         stated: model.kind.size().map(|size| size.bytes),

@@ -11,7 +11,9 @@ mod listener;
 mod managed;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -51,6 +53,8 @@ pub struct ServerOptions {
     pub cpus: Option<Vec<u32>>,
     /// Limits of the interface's clients.
     pub limits: ApiLimits,
+    /// The interface's socket, from the process before.
+    pub socket: Option<Arc<OwnedFd>>,
 }
 
 /// The reason for which the control plane's thread could not start.
@@ -83,11 +87,27 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct Server {
     address: Option<ApiAddress>,
+    socket: Option<OwnedFd>,
+    /// The file of a Unix socket stays at the end.
+    keeps_file: Arc<AtomicBool>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
+    /// Returns the interface's socket, for a process that takes it over; `None` if there is none.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn socket(&self) -> io::Result<Option<OwnedFd>> {
+        self.socket.as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
+    /// Leaves the file of a Unix socket to the process that has taken it over.
+    pub(crate) fn keep_file(&self) {
+        self.keeps_file.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the address of the interface, with the port that it got.
     #[must_use]
     pub fn address(&self) -> Option<&ApiAddress> {
@@ -147,13 +167,18 @@ pub fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Serv
     let bind = |address: &ApiAddress| -> Result<_, ServerError> {
         let credentials = Credentials::load(address, &options.files, options.token.as_ref())?;
         let credentials = credentials.map(Arc::new);
-        let bound = listener::bind(address, options.access, credentials.as_deref())?;
+        let bound = match &options.socket {
+            Some(socket) => listener::taken_over(address, socket)?,
+            None => listener::bind(address, options.access, credentials.as_deref())?,
+        };
         Ok((bound, credentials))
     };
     let bound = options.api.as_ref().map(bind).transpose()?;
     let (bound, credentials) = bound.unzip();
     let credentials = credentials.flatten();
     let address = bound.as_ref().map(|bound| bound.address().clone());
+    let socket = bound.as_ref().map(Bound::socket).transpose()?;
+    let keeps_file = bound.as_ref().map(Bound::keeps_file).unwrap_or_default();
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
@@ -161,6 +186,8 @@ pub fn start<M: Managed>(managed: Arc<M>, options: ServerOptions) -> Result<Serv
         .spawn(move || serve(managed, bound, credentials, options, stopped, &ready))?;
     let mut server = Server {
         address,
+        socket,
+        keeps_file,
         stop: Some(stop),
         thread: Some(thread),
     };

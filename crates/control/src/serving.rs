@@ -1,8 +1,11 @@
 //! A target with its control plane, from a configuration to its end.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 use base::units::CoreId;
@@ -13,12 +16,14 @@ use transport::key_file::KeyFileError;
 
 use crate::control::{ChangeError, Control};
 use crate::credentials::Token;
+use crate::plane::devices::TakenOver;
 use crate::plane::{Plane, to_listener};
 use crate::process::open_files;
 use crate::process::service_manager::ServiceManager;
 use crate::server::{self, Server, ServerError, ServerOptions};
 use crate::socket_access::SocketAccess;
 use crate::state::{StateError, StateFile};
+use crate::takeover::{Given, Giver, TakeOverError, Taker};
 use config::schema::{ApiAddress, Configuration, Device, DeviceKind};
 
 /// Options of a target beside its configuration.
@@ -30,6 +35,8 @@ pub struct ServingOptions {
     pub state_path: Option<PathBuf>,
     /// The token of requests over TCP that may change something.
     pub token: Option<Token>,
+    /// Takes over from the running target at the first address.
+    pub take_over: bool,
 }
 
 /// The reason for which a target does not serve.
@@ -56,6 +63,9 @@ pub enum ServingError {
     /// The service manager cannot be reached, or there is no room for a thread.
     #[error(transparent)]
     Process(#[from] io::Error),
+    /// The running target was not taken over.
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
     /// A core of the target ended by itself.
     #[error("a core of the target broke: {0}")]
     Core(io::Error),
@@ -68,6 +78,8 @@ pub struct Serving {
     control: Arc<Control>,
     server: Server,
     manager: ServiceManager,
+    /// Waits for a process that takes the target over.
+    giver: Option<Giver>,
 }
 
 impl Serving {
@@ -88,26 +100,31 @@ impl Serving {
         placement::check_allowed(&cores)?;
         let wanted = files_wanted(configuration, cores.len());
         warn_of_few_files(open_files::raise(), wanted);
-        let store = options.state_path.as_deref().map(StateFile::open);
-        let store = store.transpose()?;
-        let target = Target::new(limits(configuration), cores.len())?;
-        let (cpus, path) = (numbers(&cores), options.config_path.as_deref());
-        let plane = Plane::with_keys(Arc::clone(&target), cpus, configuration, path)?;
-        let plane = Arc::new(plane);
-        let control = Arc::new(Control::resume(configuration, plane, store)?);
-        let in_force = control.configuration();
-        let listeners = in_force.listeners();
+        let prepared = Prepared::new(configuration, &options, &cores)?;
+        let Prepared {
+            target,
+            plane,
+            control,
+            before,
+        } = prepared;
         let running = RunningTarget::start(
             Arc::clone(&target),
             &TargetOptions {
-                listen: listeners
-                    .map(|(address, tls)| to_listener(address, tls))
-                    .collect(),
+                listen: listeners(&control),
                 cores: cores.clone(),
                 named: configuration.cores.is_some(),
+                taken_over: before.is_some(),
                 ..TargetOptions::default()
             },
         )?;
+        let taken = before.map_or(Ok((None, None)), |before| before.take(&target, &plane));
+        let (socket, door) = match taken {
+            Ok(taken) => taken,
+            Err(error) => {
+                running.stop().map_err(ServingError::Core)?;
+                return Err(error.into());
+            }
+        };
         let mut others = available;
         others.retain(|core| !cores.contains(core));
         let server_options = ServerOptions {
@@ -118,6 +135,7 @@ impl Serving {
             token: options.token,
             config_path: options.config_path,
             cpus: (!others.is_empty()).then(|| numbers(&others)),
+            socket,
         };
         let manager = ServiceManager::from_environment()?;
         let teller = manager.clone();
@@ -127,6 +145,7 @@ impl Serving {
         };
         match server::run(Arc::clone(&control), server_options, terminate) {
             Ok(server) => Ok(Self {
+                giver: Giver::start(Given::new(&running, &control, plane, door), &server),
                 running,
                 control,
                 server,
@@ -176,8 +195,157 @@ impl Serving {
         let _watch: Option<mpsc::Sender<()>> =
             self.manager.watch(move |time| watched.responds(time))?;
         self.running.join().map_err(ServingError::Core)?;
+        if self.giver.as_ref().is_some_and(Giver::is_given) {
+            self.server.keep_file();
+            self.server.stop();
+            return Ok(true);
+        }
         self.server.stop();
         Ok(!target.gave_up_commands() && caches_are_written(&self.control))
+    }
+}
+
+/// Returns the listeners of the configuration in force.
+fn listeners(control: &Control) -> Vec<target::Listener> {
+    let in_force = control.configuration();
+    let all = in_force.listeners();
+    all.map(|(address, tls)| to_listener(address, tls))
+        .collect()
+}
+
+/// A target that has everything but threads.
+struct Prepared {
+    target: Arc<Target>,
+    plane: Arc<Plane>,
+    control: Arc<Control>,
+    /// The running target that it takes over.
+    before: Option<Before>,
+}
+
+impl Prepared {
+    fn new(
+        configuration: &Configuration,
+        options: &ServingOptions,
+        cores: &[CoreId],
+    ) -> Result<Self, ServingError> {
+        let before = options.take_over.then(|| Before::find(configuration));
+        let mut before = before.transpose()?;
+        let store = match (&mut before, options.state_path.as_deref()) {
+            (Some(before), path) => before.store(path)?,
+            (None, path) => path.map(StateFile::open).transpose()?,
+        };
+        let mut limits = limits(configuration);
+        if let Some(before) = &before {
+            limits.incarnation = before.taker.offer.incarnation;
+        }
+        let target = Target::new(limits, cores.len())?;
+        let (cpus, path) = (numbers(cores), options.config_path.as_deref());
+        let plane = Plane::with_keys(Arc::clone(&target), cpus, configuration, path)?;
+        let plane = Arc::new(plane);
+        let control = match &mut before {
+            Some(before) => before.control(configuration, &plane, store)?,
+            None => Control::resume(configuration, Arc::clone(&plane) as _, store)?,
+        };
+        Ok(Self {
+            target,
+            plane,
+            control: Arc::new(control),
+            before,
+        })
+    }
+}
+
+/// The running target that is taken over.
+#[derive(Debug)]
+struct Before {
+    taker: Taker,
+    files: BTreeMap<String, TakenOver>,
+}
+
+impl Before {
+    /// Finds the target at the first address of the configuration.
+    fn find(configuration: &Configuration) -> Result<Self, TakeOverError> {
+        let listeners: Vec<_> = configuration.listeners().map(|(it, _)| it).collect();
+        let first = listeners.first().copied();
+        let first = first.filter(|first| first.port() != 0).ok_or_else(|| {
+            let reason = "there is no address with a port: give the one that it listens on";
+            TakeOverError::Refused(reason.to_owned())
+        })?;
+        let mut taker = Taker::connect(first)?;
+        if taker.offer.listeners != listeners {
+            let theirs = &taker.offer.listeners;
+            return Err(taker.refuse(format!("it listens on {theirs:?}, not on {listeners:?}")));
+        }
+        let mut files = BTreeMap::new();
+        for device in taker.offer.devices.clone() {
+            let file = device.has_file.then(|| taker.file()).transpose()?;
+            let taken_over = TakenOver {
+                file: file.map(File::from),
+                content: device.content,
+            };
+            files.insert(device.name, taken_over);
+        }
+        Ok(Self { taker, files })
+    }
+
+    /// Takes the state file over.
+    fn store(&mut self, path: Option<&Path>) -> Result<Option<StateFile>, TakeOverError> {
+        match (path, self.taker.offer.has_store) {
+            (None, false) => Ok(None),
+            (Some(path), true) => {
+                let lock = self.taker.file()?.into();
+                Ok(Some(StateFile::taken_over(path, lock)))
+            }
+            (Some(_), false) => Err(self.taker.refuse("it has no --state".to_owned())),
+            (None, true) => Err(self
+                .taker
+                .refuse("it has --state: give the same".to_owned())),
+        }
+    }
+
+    /// Opens everything that the running target has.
+    fn control(
+        &mut self,
+        configuration: &Configuration,
+        plane: &Arc<Plane>,
+        store: Option<StateFile>,
+    ) -> Result<Control, ServingError> {
+        plane.set_taken_over(std::mem::take(&mut self.files));
+        let state = self.taker.offer.state.clone();
+        let mut theirs = state.in_force.clone();
+        // Compared already, where port 0 stands for the port that it got.
+        theirs.listen.clone_from(&configuration.listen);
+        let mut file = configuration.clone();
+        file.sort();
+        let ours = config::merge::merge(&state.file, &theirs, &file);
+        let ours = ours.map_err(ChangeError::from)?;
+        if let Some(first) = config::merge::differences(&theirs, &ours).first() {
+            let reason = format!(
+                "its configuration differs in {}; make it the same first, for example by SIGHUP",
+                first.key
+            );
+            return Err(self.taker.refuse(reason).into());
+        }
+        let plane = Arc::clone(plane) as _;
+        Ok(Control::resume_from(
+            configuration,
+            plane,
+            store,
+            Some(state),
+        )?)
+    }
+
+    /// Takes the connections over. Returns the sockets of the interface and of the next take-over.
+    fn take(
+        mut self,
+        target: &Target,
+        plane: &Plane,
+    ) -> Result<(Option<Arc<OwnedFd>>, Option<OwnedFd>), TakeOverError> {
+        let has_api = self.taker.offer.has_api;
+        let api = has_api.then(|| self.taker.file()).transpose()?;
+        let door = self.taker.file()?;
+        self.taker.take(target, || plane.carry_devices())?;
+        Ok((api.map(Arc::new), Some(door)))
     }
 }
 

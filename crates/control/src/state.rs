@@ -5,7 +5,8 @@
 //! both configurations, so that what the interface changed can be told from what the file changed
 //! meanwhile. One process at a time has it, by a lock on a second file beside it.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +68,7 @@ struct Written<'a> {
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    _lock: LockedFile,
+    lock: LockedFile,
 }
 
 /// The reason for which the state cannot be read or written.
@@ -137,8 +138,25 @@ impl StateFile {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Takes the file at `path` over with the lock that another process [shares](Self::share).
+    #[must_use]
+    pub fn taken_over(path: &Path, lock: File) -> Self {
+        Self {
+            path: path.to_owned(),
+            lock: LockedFile::taken_over(lock),
+        }
+    }
+
+    /// Returns the lock for the process that takes the file over.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share(&self) -> io::Result<File> {
+        self.lock.share()
     }
 
     /// Returns the path of the state file.

@@ -29,6 +29,7 @@ mod snapshot;
 pub mod stats;
 mod subsystem;
 mod switch;
+mod takeover;
 mod target;
 mod tls;
 
@@ -56,6 +57,7 @@ pub use stats::{CoreStats, Metric, MetricKind, NamespaceStats, TenantStats};
 pub use subsystem::{SubsystemOptions, serial_of};
 pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
 pub use switch::threads::ThreadsSnapshot;
+pub use takeover::{Handed, HandedState};
 pub use target::running::{RunningTarget, TargetOptions};
 pub use target::{Change, Target};
 pub use tls::{Listener, OpenListener, TlsMode};

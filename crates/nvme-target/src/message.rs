@@ -6,11 +6,14 @@
 use crate::change::ack::Pausing;
 use crate::change::step::ChangeStep;
 use crate::controller::async_events::Notice;
+use crate::controller::registry::SharedController;
 use crate::request::Ticket;
 use crate::session::handover::Handover;
+use crate::takeover::{Arrival, Departed, Departure};
 use base::SlabKey;
 use reactor::Stream;
 use secure::chap::JobResult;
+use std::sync::Arc;
 
 /// A message to a core, from another core or from the control plane. Only the target creates
 /// messages.
@@ -62,6 +65,21 @@ pub(crate) enum CoreMessage {
     Computed {
         connection: SlabKey,
         result: Option<Box<JobResult>>,
+    },
+    /// Makes the core release its listeners and connections for another process. Acknowledged when
+    /// it has none.
+    Depart {
+        departure: Arc<Departure>,
+        debt: Pausing,
+    },
+    /// Cancels [`Depart`](Self::Depart): the core keeps the connections that it has not released.
+    Stay { debt: Pausing },
+    /// Gives connections and listeners to the first core.
+    TakeOver(Box<Arrival>),
+    /// Gives a core an I/O queue of a controller.
+    Join {
+        queue: Box<Departed>,
+        controller: Arc<SharedController>,
     },
     /// Makes the core finish its work and end.
     Shutdown,

@@ -19,9 +19,9 @@ use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
 use crate::switch::threads::Threads;
 use crate::tls::OpenListener;
-use reactor::MailboxSender;
 use reactor::priority::PriorityStatus;
 use reactor::tls::Keys;
+use reactor::{MailboxSender, SocketOptions};
 use secure::KeyRing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) attempts: Arc<Attempts>,
     /// Runs the jobs of DH-HMAC-CHAP; unset: the core does, as in a simulation.
     pub(crate) runs_jobs: OnceLock<fn(AuthenticationJob)>,
+    /// Options of sockets; set at start.
+    pub(crate) socket: OnceLock<SocketOptions>,
     /// Commands were abandoned at the end of the drain time.
     pub(crate) gave_up: AtomicBool,
     /// Number of changes that not every core applied in time.
@@ -95,6 +97,7 @@ impl Shared {
             keys: Arc::default(),
             attempts: Arc::default(),
             runs_jobs: OnceLock::new(),
+            socket: OnceLock::new(),
             configuration: Mutex::default(),
             controllers: Mutex::default(),
             cores: Mutex::default(),

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 
@@ -83,6 +84,28 @@ pub trait Driver {
     /// Stops listening: from now on connections are refused, including those not yet accepted. A
     /// pending accept completes once more, with an error.
     fn close_listener(&mut self, listener: ListenerId);
+
+    /// Stops accepting on a listener and returns its socket, which still listens: connections wait
+    /// in the kernel until the socket is [adopted](Self::adopt_listener), maybe in another process.
+    /// The pending accept completes for connections accepted before, and once more, with an error.
+    ///
+    /// # Errors
+    /// There is no such listener, no descriptor is left, or the driver has no kernel.
+    fn release_listener(&mut self, _listener: ListenerId) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Takes over a listening socket. Returns its address.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen), or the driver has no kernel.
+    fn adopt_listener(
+        &mut self,
+        _socket: OwnedFd,
+        _options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Returns true if [`adopt`](Self::adopt) has room for another connection. Connections being
     /// established count.

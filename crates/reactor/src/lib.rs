@@ -42,7 +42,7 @@ pub use memory::{
 };
 pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, Received,
-    SocketId, SocketOptions, Stream, UblkCommand,
+    SocketId, SocketOptions, Stream, UblkCommand, accept_has_ended,
 };
 pub use op_namespace::{Guard, OpNamespaceLease};
 pub use random::fill_random;

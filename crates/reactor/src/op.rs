@@ -332,3 +332,10 @@ pub struct Received {
     /// `Ok` if data was received; `UnexpectedEof` if the peer closed the connection.
     pub result: io::Result<()>,
 }
+
+/// Returns true for the error of an accept's last completion, after its listener was closed or
+/// released, maybe before the accept began.
+#[must_use]
+pub fn accept_has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECANCELED) || error.kind() == io::ErrorKind::NotConnected
+}

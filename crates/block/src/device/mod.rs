@@ -20,6 +20,7 @@ use crate::extents::Extents;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
 use reactor::{Context, Driver, Guard, IoSlice, RegionHandle};
+use std::fs::File;
 use std::io;
 
 /// Size and block size of a device.
@@ -156,6 +157,25 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// Returns the service time of the device; `None` if it is not measured.
     fn device_time(&self) -> Option<DeviceTime> {
         None
+    }
+
+    /// Returns the open file with the content or the lock of this device, for a process that takes
+    /// the device over; `None` if it needs none. Both may then use the device, one after the other.
+    ///
+    /// # Errors
+    /// The device cannot be taken over, or no descriptor is left.
+    fn hand_over(&self) -> io::Result<Option<File>> {
+        Ok(None)
+    }
+
+    /// Copies content that is memory of this process to the file that was handed over, and in the
+    /// process that takes the device over, from that file. Call it first in the one and then in the
+    /// other, while neither has a channel with a request in flight.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    fn carry(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// Changes the number of blocks. Content within both sizes stays; new blocks read as zeroes.

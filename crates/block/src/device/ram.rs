@@ -1,4 +1,5 @@
-//! A RAM device: memory of this process, lost when the process exits.
+//! A RAM device: memory of this process, lost when the process exits, unless another one takes its
+//! content over.
 //!
 //! All channels share one [`Region`]. Operations complete at once on the calling core. If several
 //! cores write the same block at the same time, a reader may see a mix of both writes.
@@ -13,6 +14,8 @@ use crate::extents::Extents;
 use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use crate::request::{BlockError, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
+use std::fs::File;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Step in bytes when content is copied to a region of another size.
@@ -28,6 +31,14 @@ pub struct Ram {
     block_bytes: u32,
     served: Arc<ServiceTime>,
     memory: Mutex<Memory>,
+    handed: Mutex<Option<Handed>>,
+}
+
+/// The file through which the content gets from one process to another one.
+#[derive(Debug)]
+enum Handed {
+    Over(File),
+    Taken(File),
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +64,29 @@ impl Ram {
             block_bytes,
             served: Arc::default(),
             memory: Mutex::new(memory),
+            handed: Mutex::default(),
         })
+    }
+
+    /// A device of the same size with the content that another process
+    /// [hands over](Device::hand_over) at this time, and finally by [`carry`](Device::carry).
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new); also for content of another size.
+    pub fn taken_over(content: File, bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
+        let device = Self::new(bytes, block_bytes)?;
+        let copied = device.memory().region.copy_from(&content);
+        copied.map_err(|source| DeviceError::Io {
+            what: "cannot take over a RAM device".to_owned(),
+            source,
+            remedy: "restart the target instead",
+        })?;
+        device.set_handed(Handed::Taken(content));
+        Ok(device)
+    }
+
+    fn set_handed(&self, handed: Handed) {
+        *self.handed.lock().unwrap_or_else(PoisonError::into_inner) = Some(handed);
     }
 
     fn memory(&self) -> Memory {
@@ -98,6 +131,22 @@ impl Device for Ram {
 
     fn device_time(&self) -> Option<DeviceTime> {
         Some(self.served.read())
+    }
+
+    fn hand_over(&self) -> io::Result<Option<File>> {
+        let content = Region::unnamed_file()?;
+        self.memory().region.copy_to(&content)?;
+        self.set_handed(Handed::Over(content.try_clone()?));
+        Ok(Some(content))
+    }
+
+    fn carry(&self) -> io::Result<()> {
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        match handed.take() {
+            None => Ok(()),
+            Some(Handed::Over(content)) => self.memory().region.copy_to(&content),
+            Some(Handed::Taken(content)) => self.memory().region.copy_from(&content),
+        }
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {

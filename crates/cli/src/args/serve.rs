@@ -88,6 +88,14 @@ pub struct ServeArgs {
     /// and names the item.
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
+    /// Take over from the running target with the same arguments, without a disconnect: hosts, files,
+    /// RAM and the API continue in this process, and the other one ends
+    ///
+    /// For a new version of the program. The running target listens on the first of the addresses,
+    /// and has the same user. Commands wait for at most 5 s. If anything fails, the running target
+    /// continues, and this process ends with exit code 2.
+    #[arg(long)]
+    pub take_over: bool,
     /// Sandbox the process (repeatable, or a comma-separated list)
     ///
     /// Start fails if the kernel does not support the choice. With "landlock", devices added later

@@ -51,6 +51,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         config_path: args.config.clone(),
         state_path: args.state.clone(),
         token,
+        take_over: args.take_over,
     };
     let serving = Serving::start(&configuration, options)?;
     if args.until_stdin_ends {

@@ -39,6 +39,7 @@ mod sigterm;
 mod state;
 mod support_bundle;
 mod switch;
+mod take_over;
 mod tenant;
 mod tls;
 mod top;

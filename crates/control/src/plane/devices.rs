@@ -8,7 +8,9 @@ use block::limits::CRYPT_HEADER_BYTES;
 use block::{Cache, CacheOptions, Device, DeviceError, PathDevice};
 use config::files::folder_above;
 use config::schema::{Device as Model, DeviceKind, IoPath, Size};
-use std::path::PathBuf;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 /// Requests of one core that a device with an I/O path takes at a time.
@@ -20,7 +22,7 @@ const PATH_DEPTH: u32 = 256;
 /// # Errors
 /// What the device or a layer refuses.
 pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
-    open_identified(model, None).map(|identified| identified.device)
+    open_identified(model, None, None).map(|identified| identified.device)
 }
 
 /// Returns the options of a cache of this size.
@@ -60,14 +62,35 @@ pub struct Identified {
     pub innermost: Weak<dyn Device>,
 }
 
+/// A device of a target that is taken over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HandedDevice {
+    /// Its name.
+    pub name: String,
+    /// The text that names its content.
+    pub content: String,
+    /// It has a file with its content or its lock.
+    pub has_file: bool,
+}
+
+/// What the process before gives of a device.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// The file with its content or its lock; `None` for a device that needs none.
+    pub file: Option<File>,
+    /// The text that names its content.
+    pub content: String,
+}
+
 /// The same, with what is known beside the device. Its file lies below one of `folders` where there
-/// are such.
+/// are such, or comes from the process before.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_identified(
     model: &Model,
     folders: Option<&[PathBuf]>,
+    taken_over: Option<TakenOver>,
 ) -> Result<Identified, DeviceError> {
     let cache_options = model.cache.map(cache_options).transpose()?;
     let mut kind = model.kind.clone();
@@ -82,7 +105,10 @@ pub fn open_identified(
             size.bytes.saturating_add(CRYPT_HEADER_BYTES),
         ));
     }
-    let (mut device, content) = open_kind(&kind, folders)?;
+    let (mut device, content) = match taken_over {
+        Some(taken_over) => take_over_kind(&kind, taken_over)?,
+        None => open_kind(&kind, folders)?,
+    };
     let innermost = Arc::downgrade(&device);
     if let (Some(key), Some(crypt)) = (key, &model.crypt) {
         device = Arc::new(Crypt::open(device, &key, crypt.create)?);
@@ -129,7 +155,7 @@ fn open_kind(
     kind: &DeviceKind,
     folders: Option<&[PathBuf]>,
 ) -> Result<(Arc<dyn Device>, String), DeviceError> {
-    let block_bytes = u32::try_from(kind.block_size().bytes()).expect("512 or 4096");
+    let block_bytes = block_bytes(kind);
     Ok(match kind {
         DeviceKind::Ram { size, .. } => {
             if size.bytes > memory_bytes() {
@@ -148,21 +174,8 @@ fn open_kind(
             let flash = Flash::new(profile.0, size.bytes, block_bytes)?;
             (Arc::new(flash), new_content())
         }
-        DeviceKind::File {
-            path,
-            size,
-            create,
-            read_only,
-            ..
-        } => {
-            let options = FileOptions {
-                path: path.clone(),
-                block_bytes,
-                size: size.map(|size| size.bytes),
-                create: *create,
-                read_only: *read_only,
-                direct: true,
-            };
+        DeviceKind::File { path, size, .. } => {
+            let options = file_options(kind, path);
             let file = match folders {
                 None => FileDevice::open(options)?,
                 Some(folders) => FileDevice::open_beneath(folder_above(path, folders), options)?,
@@ -181,6 +194,55 @@ fn open_kind(
             (Arc::new(file), identity)
         }
     })
+}
+
+/// Returns the options of a file device.
+fn file_options(kind: &DeviceKind, path: &Path) -> FileOptions {
+    let (size, create, read_only) = match kind {
+        DeviceKind::File {
+            size,
+            create,
+            read_only,
+            ..
+        } => (*size, *create, *read_only),
+        _ => (None, false, false),
+    };
+    FileOptions {
+        path: path.to_owned(),
+        block_bytes: block_bytes(kind),
+        size: size.map(|size| size.bytes),
+        create,
+        read_only,
+        direct: true,
+    }
+}
+
+fn block_bytes(kind: &DeviceKind) -> u32 {
+    u32::try_from(kind.block_size().bytes()).expect("512 or 4096")
+}
+
+/// Opens a device with what the process before gives of it.
+fn take_over_kind(
+    kind: &DeviceKind,
+    taken_over: TakenOver,
+) -> Result<(Arc<dyn Device>, String), DeviceError> {
+    let TakenOver { file, content } = taken_over;
+    let block_bytes = block_bytes(kind);
+    let Some(file) = file else {
+        return open_kind(kind, None);
+    };
+    let device: Arc<dyn Device> = match kind {
+        DeviceKind::Ram { size, .. } => Arc::new(Ram::taken_over(file, size.bytes, block_bytes)?),
+        DeviceKind::Flash { profile, size, .. } => {
+            let ram = Ram::taken_over(file, size.bytes, block_bytes)?;
+            Arc::new(Flash::over(ram, profile.0))
+        }
+        DeviceKind::File { path, .. } => {
+            Arc::new(FileDevice::taken_over(file, file_options(kind, path))?)
+        }
+        DeviceKind::Null { .. } => return open_kind(kind, None),
+    };
+    Ok((device, content))
 }
 
 /// Returns a name for content that is new.

@@ -15,7 +15,8 @@ impl Plane {
         let OpenDevice {
             device,
             cache,
-            file,
+            innermost,
+            is_file,
             ..
         } = self.device(name)?;
         if let Some(cache) = cache {
@@ -35,10 +36,10 @@ impl Plane {
                 return Err(ApplyError::failed(message, remedy));
             }
         }
-        let Some(file) = file else {
+        if !is_file {
             self.close_device(name);
             return Ok(());
-        };
+        }
         // The list of open devices and this function have it, too, and a calibration that runs: that
         // one ends for a removal that nothing else stands in the way of.
         let is_held = |count| self.is_still(|| Arc::strong_count(&device) > count);
@@ -59,7 +60,7 @@ impl Plane {
         self.close_device(name);
         drop(device);
         // Threads of its I/O path end when nothing uses it any more.
-        if self.is_still(|| file.strong_count() > 0) {
+        if self.is_still(|| innermost.strong_count() > 0) {
             tracing::warn!(
                 device = name,
                 "the device is removed, but its I/O path does not answer, so its file is still locked"

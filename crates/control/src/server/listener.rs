@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -59,11 +59,24 @@ enum Socket {
 pub(super) struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
+    /// Another process has the socket.
+    kept: Arc<AtomicBool>,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            inode: inode(path)?,
+            kept: Arc::default(),
+        })
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+        let kept = self.kept.load(Ordering::Relaxed);
+        if !kept && inode(&self.path).is_ok_and(|inode| inode == self.inode) {
             // At worst a dead file stays, which the next start removes.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -110,6 +123,29 @@ pub(super) fn bind(
     })
 }
 
+/// Takes the socket of the interface at `address` over.
+pub(super) fn taken_over(address: &ApiAddress, socket: &OwnedFd) -> io::Result<Bound> {
+    let socket = socket.try_clone()?;
+    let (address, socket) = match address {
+        ApiAddress::Unix(path) => {
+            let file = SocketFile::new(path)?;
+            let socket = Socket::Unix(UnixListener::from(socket), file);
+            (address.clone(), socket)
+        }
+        ApiAddress::Loopback(_) => {
+            let listener = TcpListener::from(socket);
+            let bound = listener.local_addr()?;
+            (ApiAddress::Loopback(bound), Socket::Tcp(listener))
+        }
+        ApiAddress::Https { .. } => {
+            let listener = TcpListener::from(socket);
+            let bound = listener.local_addr()?;
+            (ApiAddress::https(bound), Socket::Tcp(listener))
+        }
+    };
+    Ok(Bound { address, socket })
+}
+
 type BindError = (io::Error, &'static str);
 
 fn bind_tcp(
@@ -147,10 +183,7 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Bound, BindError> {
         // can open it at any moment.
         rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-        let file = SocketFile {
-            path: path.to_owned(),
-            inode: inode(path)?,
-        };
+        let file = SocketFile::new(path)?;
         Ok((socket, file))
     };
     let refused = |error: io::Error| {
@@ -195,6 +228,22 @@ fn remove_dead(path: &Path) -> Result<(), BindError> {
 impl Bound {
     pub(super) fn address(&self) -> &ApiAddress {
         &self.address
+    }
+
+    /// Returns another descriptor of the socket.
+    pub(super) fn socket(&self) -> io::Result<OwnedFd> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Socket::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// Returns the flag that keeps the file of a Unix socket.
+    pub(super) fn keeps_file(&self) -> Arc<AtomicBool> {
+        match &self.socket {
+            Socket::Tcp(_) => Arc::default(),
+            Socket::Unix(_, file) => Arc::clone(&file.kept),
+        }
     }
 
     /// Hands the socket to the runtime that was entered.

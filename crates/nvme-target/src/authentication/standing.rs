@@ -46,6 +46,25 @@ impl Standing {
         self.secret = secret;
     }
 
+    /// The standing in a process that takes the controller over.
+    pub(crate) fn taken_over(
+        proven: Authentication,
+        queues_authenticate: bool,
+        secret: Option<Secret>,
+    ) -> Self {
+        Self {
+            proven,
+            queues_authenticate,
+            secret,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the secret by which the host has authenticated.
+    pub(crate) const fn secret(&self) -> Option<&Secret> {
+        self.secret.as_ref()
+    }
+
     /// Revokes the proof by a secret that is no longer valid.
     pub(crate) fn check(&mut self, host: &str, keys: &KeyRing) {
         if let Some(secret) = &self.secret

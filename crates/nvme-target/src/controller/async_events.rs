@@ -5,6 +5,7 @@
 
 use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
 use base::mutation::{self, Mutation};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::log_page::LogPageId;
@@ -22,9 +23,15 @@ pub(crate) enum Notice {
 const NAMESPACE: u8 = 1 << 0;
 const DISCOVERY: u8 = 1 << 1;
 
+/// The dword of the configuration, for a process that takes the controller over.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "AsyncEventConfiguration")]
+struct Dword(u32);
+
 /// The events of one controller.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AsyncEvents {
+    #[serde(with = "Dword")]
     pub(crate) configuration: AsyncEventConfiguration,
     requests: VecDeque<u16>,
     /// Notices that occurred but were not sent.

@@ -140,9 +140,8 @@ fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, St
 fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, Status> {
     let place = data.get_mut(..8).ok_or(SHORT)?;
     // Bits 3:1 of byte 6: 1 if a host has set it.
-    let (millis, origin) = features.timestamp.map_or((0, 0), |(millis, set)| {
-        (millis + now.since(set).as_millis(), 0b0010)
-    });
+    let millis = features.timestamp_at(now);
+    let (millis, origin) = millis.map_or((0, 0), |millis| (millis, 0b0010));
     place[..6].copy_from_slice(&millis.to_le_bytes()[..6]);
     place[6] = origin;
     Ok(Reply::Data(0))

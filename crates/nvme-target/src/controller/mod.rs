@@ -11,6 +11,7 @@ pub(crate) mod async_events;
 pub(crate) mod connect;
 pub(crate) mod discovery;
 pub(crate) mod features;
+pub(crate) mod handed;
 pub(crate) mod identify;
 pub(crate) mod keep_alive;
 pub(crate) mod log_pages;

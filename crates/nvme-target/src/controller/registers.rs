@@ -19,15 +19,28 @@
 //! CSTS reports the end of a reset or shutdown when no command of an I/O queue can change data any
 //! more ([`settle`](Registers::settle)): from then on, a host may repeat its writes.
 
+use serde::{Deserialize, Serialize};
 use wire::fabrics::property::{Configuration, ControllerStatus};
 
 /// CC.SHN of a normal shutdown.
 const SHN_NORMAL: u8 = 0b01;
 
+/// CC, for a process that takes the controller over.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Configuration")]
+struct ConfigurationDword(u32);
+
+/// CSTS, likewise.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ControllerStatus")]
+struct StatusDword(u32);
+
 /// CC and CSTS of a controller.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Registers {
+    #[serde(with = "ConfigurationDword")]
     pub(super) configuration: Configuration,
+    #[serde(with = "StatusDword")]
     pub(super) status: ControllerStatus,
     /// A shutdown waits for the flush of the volatile caches.
     flushes: bool,
@@ -88,6 +101,12 @@ impl Registers {
         } else {
             ControllerState::Disabled
         }
+    }
+
+    /// Returns true if no reset or shutdown is in progress.
+    pub(crate) fn is_settled(&self) -> bool {
+        let resets = !self.configuration.enabled() && self.is_ready();
+        !resets && self.state() != ControllerState::ShutdownOccurring
     }
 
     /// Returns true while the controller executes admin commands: it is enabled and ready.

@@ -15,6 +15,7 @@ use reactor::address::network;
 use reactor::tls::Keys;
 use secure::chap::Secret;
 use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,6 +64,20 @@ impl Controllers {
         let controller = Arc::new(make(id));
         self.by_id.insert(id, Arc::clone(&controller));
         Some(controller)
+    }
+
+    /// Adds a controller under the identifier that it had in the process before; returns false if it
+    /// is taken.
+    pub(crate) fn insert_as(&mut self, controller: Arc<SharedController>) -> bool {
+        let id = controller.id;
+        self.last_id = self.last_id.max(id);
+        match self.by_id.entry(id) {
+            Entry::Vacant(place) => {
+                place.insert(controller);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
     }
 
     /// Returns the limit that keeps a host of this tenant from a further controller; `None` if it may
@@ -291,7 +306,7 @@ impl Queues {
 }
 
 /// Parameters of an I/O queue from its connection and its Connect command.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct QueueTerms {
     /// Entries of the queue.
     pub(crate) depth: u32,
@@ -455,6 +470,11 @@ impl SharedController {
         }
     }
 
+    /// Returns true if its admin queue is its only connection.
+    pub(crate) fn is_alone(&self) -> bool {
+        lock(&self.attached).connections == 1
+    }
+
     /// Makes a reset or shutdown wait until its I/O queues can no longer change data; returns false
     /// if none can. Called by its admin queue, which is counted, too.
     pub(crate) fn wait_for_queues(&self) -> bool {
@@ -510,6 +530,11 @@ impl SharedController {
     /// Returns the error log, newest entry first.
     pub(crate) fn errors(&self) -> Vec<ErrorEntry> {
         lock(&self.errors).iter().copied().collect()
+    }
+
+    /// Sets the number of errors logged by the process before.
+    pub(crate) fn set_error_count(&self, count: u64) {
+        self.error_count.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn error_count(&self) -> u64 {

@@ -8,6 +8,7 @@ use crate::namespace::Namespace;
 use crate::qos::access::Rights;
 use base::Time;
 use base::mutation::{self, Mutation};
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -126,7 +127,7 @@ impl Controller {
 }
 
 /// Values of features that are only stored: a host may set and read them, and they have no effect.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Features {
     pub(super) arbitration: u32,
     pub(super) power_management: u32,
@@ -135,7 +136,16 @@ pub(crate) struct Features {
     pub(super) volatile_write_cache: u32,
     pub(super) write_atomicity: u32,
     /// Timestamp in milliseconds, and the time at which it was set.
+    #[serde(skip)]
     pub(super) timestamp: Option<(u64, Time)>,
+}
+
+impl Features {
+    /// Returns Timestamp in milliseconds, if a host has set it.
+    pub(crate) fn timestamp_at(&self, now: Time) -> Option<u64> {
+        let (millis, set) = self.timestamp?;
+        Some(millis + now.since(set).as_millis())
+    }
 }
 
 impl Default for Features {

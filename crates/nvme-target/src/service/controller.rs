@@ -93,7 +93,7 @@ impl Arrival<'_, '_> {
 
 impl Connection {
     /// Makes the connection the admin queue of a controller.
-    fn own(&mut self, controller: Controller, subsystem: u32, core: &mut CoreState) {
+    pub(super) fn own(&mut self, controller: Controller, subsystem: u32, core: &mut CoreState) {
         self.arm(core, controller.keep_alive.deadline());
         self.owner = Owner::Admin(Box::new(controller));
         self.access.subsystem = subsystem;

@@ -88,10 +88,7 @@ impl Connection {
                 None => &[][..],
             };
             received_bytes = bytes.len() as u64;
-            let left = self.consume(bytes, core, cx);
-            if let Some(stalled) = &mut self.session.stalled {
-                stalled.input = bytes[bytes.len() - left..].to_vec();
-            }
+            self.take_input(bytes, core, cx);
         }
         drop(received.rest);
         let demand = &self.placement.demand;
@@ -178,6 +175,14 @@ impl Connection {
         let (before, after) = self.placement.demand.sample(now);
         let load = &mut core.switch.load[class];
         *load = *load - before + after;
+    }
+
+    /// Processes input; keeps the part behind a command that has to wait for a buffer.
+    pub(super) fn take_input(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) {
+        let left = self.consume(bytes, core, cx);
+        if let Some(stalled) = &mut self.session.stalled {
+            stalled.input = bytes[bytes.len() - left..].to_vec();
+        }
     }
 
     /// Processes input until it is used up, or until a command has to wait for a buffer. Returns

@@ -17,7 +17,7 @@ impl PollGroup {
         }
     }
 
-    fn accept(&self, listener: ListenerId, cx: &mut Context<'_>) {
+    pub(super) fn accept(&self, listener: ListenerId, cx: &mut Context<'_>) {
         let key = OpKey {
             op_namespace: self.core.op_namespace,
             kind: ACCEPT,

@@ -25,6 +25,7 @@
 //! | `moves` | application steering, thread scaling |
 //! | `changes` | changes of the configuration |
 //! | `listeners` | listeners, and the accept of each |
+//! | `departures` | connections that leave for another process, or come from one |
 //! | `core`, `wait_lists` | state of the core; commands waiting for buffers or shares, in order |
 //!
 //! A read of a device goes through `input`, `io`, `requests`, `devices` and `answers`; a read of
@@ -39,6 +40,7 @@ mod connection;
 mod connection_state;
 mod controller;
 mod core;
+mod departures;
 mod devices;
 mod input;
 mod io;

@@ -155,7 +155,8 @@ impl PollGroup {
     pub(super) fn steer(&mut self, now: Time) {
         let active = self.core.shared.threads.active();
         let here = self.core.index;
-        if now < self.core.switch.steering.next() || active < 2 || here >= active {
+        let due = now >= self.core.switch.steering.next() && !self.departs();
+        if !due || active < 2 || here >= active {
             return;
         }
         self.look_around(active, now);
@@ -332,6 +333,10 @@ impl PollGroup {
 
     /// Handles the release of a moving queue's socket by the driver.
     pub(super) fn released(&mut self, key: SlabKey, stream: Stream, cx: &mut Context<'_>) {
+        let moving = self.connections.get(key).and_then(|it| it.placement.moving);
+        if moving.is_some_and(|moving| moving.reason == MoveReason::TakenOver) {
+            return self.departed(key, stream, cx);
+        }
         let Some(connection) = self.connections.remove(key) else {
             return;
         };
@@ -344,7 +349,7 @@ impl PollGroup {
             return;
         };
         match handover.reason {
-            MoveReason::Dealt => {}
+            MoveReason::Dealt | MoveReason::TakenOver => {}
             MoveReason::Steered => self.core.switch.counters.classes[handover.class].moved_out += 1,
             MoveReason::Scaled => self.core.switch.counters.scaled_out += 1,
         }
@@ -389,7 +394,7 @@ impl PollGroup {
         };
         connection.set_key(key);
         match reason {
-            MoveReason::Dealt => {}
+            MoveReason::Dealt | MoveReason::TakenOver => {}
             MoveReason::Steered => self.core.switch.counters.classes[class].moved_in += 1,
             MoveReason::Scaled => self.core.switch.counters.scaled_in += 1,
         }
@@ -407,6 +412,7 @@ impl PollGroup {
         });
         if ours {
             connection.arm_receive(&mut self.core, cx);
+            self.hold_arrived(key);
             self.came();
         } else {
             connection.close(&mut self.core, cx);
@@ -474,7 +480,7 @@ impl PollGroup {
     /// everything else.
     pub(super) fn scale(&mut self, cx: &Context<'_>) {
         self.core.work.turned(cx.now, cx.driver.slept());
-        if self.draining {
+        if self.draining || self.departs() {
             return;
         }
         self.deal(cx);
@@ -485,7 +491,7 @@ impl PollGroup {
 
     /// Returns the time at which scaling work is due without any other event.
     pub(super) fn scaling_deadline(&self) -> Time {
-        if self.draining {
+        if self.draining || self.departs() {
             return Time::NEVER;
         }
         let rule = self.scaling.rule.as_ref();
@@ -635,7 +641,7 @@ impl PollGroup {
 
     /// Moves a part of this thread's load to another thread.
     pub(super) fn give(&mut self, permille: u32, to: usize, now: Time) {
-        if to == self.core.index {
+        if to == self.core.index || self.departs() {
             return;
         }
         let mut queues = std::mem::take(&mut self.scaling.queues);

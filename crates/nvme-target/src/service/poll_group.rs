@@ -6,10 +6,12 @@
 //! many cores are in use.
 
 use crate::change::step::Withdrawal;
+use crate::message::CoreMessage;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::shared::Shared;
 use crate::switch::moves::{Scaling, Steering};
+use crate::takeover::Departing;
 use base::{Slab, SlabKey, Time};
 use block::{Completion as BlockCompletion, Extents};
 use reactor::{Context, ListenerId, OpNamespace, PollPolicy};
@@ -44,6 +46,8 @@ pub struct PollGroup {
     pub(super) polls: Option<PollPolicy>,
     pub(super) steering: Steering,
     pub(super) scaling: Scaling,
+    /// Connections leave for another process.
+    pub(super) departing: Option<Departing>,
     /// Pending removals and revocations.
     pub(super) withdrawals: Vec<Withdrawal>,
 }
@@ -74,6 +78,7 @@ impl PollGroup {
             polls: None,
             steering: Steering::default(),
             scaling: Scaling::new(index, range),
+            departing: None,
             withdrawals: Vec::new(),
         }
     }
@@ -109,6 +114,13 @@ impl PollGroup {
             self.core.detach(controller);
         }
         self.core.touch();
+        if self.departs()
+            && let Some(controller) = connection.controller()
+        {
+            // Its admin queue may be waiting for this queue.
+            let admin = controller.admin.core;
+            self.core.shared.deliver(admin, CoreMessage::Look);
+        }
         let subsystem = connection.access.subsystem;
         drop(connection);
         self.finish_removal(subsystem, cx);

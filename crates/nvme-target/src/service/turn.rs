@@ -62,8 +62,9 @@ impl Service for PollGroup {
             }
             Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
             Outcome::Accepted(Err(error)) => {
+                let ended = reactor::accept_has_ended(&error) && self.accept_ended();
                 // A closed listener's accept completes once more.
-                if self.listens(completion.key.index) {
+                if !ended && self.listens(completion.key.index) {
                     self.not_accepted(&error, cx.now);
                 }
             }
@@ -103,6 +104,10 @@ impl Service for PollGroup {
             CoreMessage::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
             CoreMessage::Computed { connection, result } => self.computed(connection, result, cx),
+            CoreMessage::Depart { departure, debt } => self.depart(departure, debt, cx),
+            CoreMessage::Stay { debt } => self.stay(debt),
+            CoreMessage::TakeOver(arrival) => self.take_over(*arrival, cx),
+            CoreMessage::Join { queue, controller } => self.join(*queue, Some(controller), cx),
             CoreMessage::Shutdown => self.shut_down(cx),
         }
     }
@@ -124,6 +129,7 @@ impl Service for PollGroup {
         self.steer(cx.now);
         self.scale(cx);
         self.run_moves(cx);
+        self.run_departure(cx);
         self.core.publish(cx, self.connections.len());
     }
 
@@ -384,6 +390,7 @@ impl PollGroup {
             connection.start(core, cx);
             self.fresh.push_back(key);
         }
+        self.hold_arrived(key);
         self.forget_known();
     }
 

@@ -8,6 +8,7 @@ use crate::command::table::CommandKind;
 use crate::request::{CommandState, Slot, StateCounts};
 use base::Time;
 use base::mutation::{self, Mutation};
+use serde::{Deserialize, Serialize};
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
 
@@ -39,11 +40,11 @@ pub(crate) struct CommandTable {
 }
 
 /// Terms of Connect and the current position of the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
     /// QID.
     pub(crate) id: u16,
-    entries: u32,
+    pub(crate) entries: u32,
     sq_head: u16,
     flow_control: bool,
 }

@@ -36,13 +36,15 @@ pub(crate) enum MoveReason {
     Steered,
     /// Thread scaling decided it.
     Scaled,
+    /// Another process takes the target over.
+    TakenOver,
 }
 
 impl MoveReason {
     /// Returns true if the queue may still return home afterwards. Thread scaling moves it to a
     /// thread with less load than its home: a return would undo the decision repeatedly.
     pub(crate) const fn keeps_home(self) -> bool {
-        !matches!(self, Self::Scaled)
+        matches!(self, Self::Dealt | Self::Steered)
     }
 }
 

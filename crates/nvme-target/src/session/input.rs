@@ -44,6 +44,9 @@ impl Session {
                 Err(error) => return Err(self.framing_violation(&error)),
             };
             self.pdu_ended |= matches!(pdu, Pdu::Pdu { .. } | Pdu::DataEnd { .. });
+            if self.held.is_some() && self.hold(&pdu) {
+                continue;
+            }
             match pdu {
                 Pdu::Pdu {
                     header: PduHeader::CapsuleCmd(capsule),
@@ -87,6 +90,41 @@ impl Session {
                     }));
                 }
             }
+        }
+    }
+
+    /// Holds a command capsule, or data of one that is held. Returns false for everything else, and
+    /// for a capsule that exceeds the queue, which is then refused as always.
+    #[cold]
+    fn hold(&mut self, pdu: &Pdu<'_>) -> bool {
+        let Some(held) = &mut self.held else {
+            return false;
+        };
+        let format = self.output.format();
+        match *pdu {
+            Pdu::Pdu {
+                header: PduHeader::CapsuleCmd(capsule),
+                data,
+                digest_ok,
+            } if held.has_room(&self.commands) => {
+                let data = data.unwrap_or_default();
+                let length = u32::try_from(data.len()).expect("a PDU is shorter than 4 GiB");
+                held.begin(capsule.command, length, format);
+                held.push(data);
+                held.end(digest_ok, format);
+                true
+            }
+            Pdu::DataBegin {
+                header: PduHeader::CapsuleCmd(capsule),
+                data_length,
+            } if held.has_room(&self.commands) => {
+                self.incoming = Incoming::DISCARD;
+                held.begin(capsule.command, data_length, format);
+                true
+            }
+            Pdu::DataChunk(chunk) => held.push(chunk),
+            Pdu::DataEnd { digest_ok } => held.end(digest_ok, format),
+            Pdu::Pdu { .. } | Pdu::DataBegin { .. } => false,
         }
     }
 

@@ -18,6 +18,7 @@
 pub(crate) mod commands;
 pub(crate) mod event;
 pub(crate) mod handover;
+pub(crate) mod held;
 mod input;
 pub(crate) mod output;
 mod pace;

@@ -2,6 +2,7 @@
 
 use crate::limits::Limits;
 use crate::session::commands::CommandTable;
+use crate::session::held::Held;
 use crate::session::output::Output;
 use crate::session::transfer::{Incoming, R2tTerms};
 use base::Time;
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) receive_quantum: Option<NonZeroUsize>,
     /// The command that waits for a buffer, with the input behind it.
     pub(crate) stalled: Option<Box<Stalled>>,
+    /// Commands are held for the process that takes the connection over, not executed.
+    pub(crate) held: Option<Box<Held>>,
     /// Time of the last input, or of the last resumption of input that had waited.
     pub(crate) last_input: Time,
     /// Time of the last resumption of input that had waited; zero if none.
@@ -74,6 +77,7 @@ impl Session {
             digest_errors: 0,
             receive_quantum: None,
             stalled: None,
+            held: None,
             last_input: now,
             resumed: Time::ZERO,
             pdu_since: Time::NEVER,
@@ -86,12 +90,12 @@ impl Session {
         self.commands.used() == 0
             && self.output.is_idle()
             && self.stalled.is_none()
-            && self.receiver.framer().data_remaining().is_none()
+            && self.receiver.framer().carried().is_some()
     }
 
     /// Returns true between PDUs with no command data outstanding.
     pub(crate) fn is_between_commands(&self) -> bool {
-        self.transferring == 0 && self.receiver.framer().data_remaining().is_none()
+        self.transferring == 0 && self.receiver.framer().carried().is_some()
     }
 
     /// Returns true if a receive may begin: none is in flight, and no command waits for a buffer.

@@ -9,6 +9,7 @@ mod listeners;
 pub(crate) mod running;
 mod snapshot;
 mod subsystems;
+mod takeover;
 mod tenants;
 mod wake;
 

@@ -31,6 +31,8 @@ base::with_defaults! {
         pub listen: Vec<Listener> = vec![
             SocketAddr::from(([127, 0, 0, 1], wire::tcp::limits::IO_PORT)).into(),
         ],
+        /// The listeners come from another process ([`Target::take_over`]); until then none accepts.
+        pub taken_over: bool = false,
         /// The cores to use, with one thread on each; their number is that of the target. The first
         /// one accepts connections for all cores, and has their admin queues.
         pub cores: Vec<CoreId> = vec![CoreId(0)],
@@ -307,7 +309,11 @@ fn set_up(
     let op_namespace = driver.op_namespace();
     let mut service = target.poll_group(index, op_namespace);
     let mut addresses = Vec::new();
-    if index == 0 {
+    // Read only by the first core's listeners.
+    let _ = target.shared.socket.set(options.socket.clone());
+    if index == 0 && options.taken_over {
+        addresses.extend(options.listen.iter().map(|it| it.address));
+    } else if index == 0 {
         for &Listener { address, tls } in &options.listen {
             let socket = target.socket_options(options.socket.clone(), tls);
             let (listener, bound) = once_free(|| {

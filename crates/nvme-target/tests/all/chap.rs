@@ -8,12 +8,13 @@ use secure::chap::{
 use secure::{ChapPolicy, Hash, HostKeys, KeyRing};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use switchyard_target::limits::GUESSES;
 use switchyard_target::{
     Authentication, EventKind, Limits, RunningTarget, TargetOptions, Tenancy, TenantOptions,
 };
 use testing::Dialect;
-use wire::fabrics::{AuthenticationTransfer, Connect, ConnectData, ConnectResponse};
+use wire::fabrics::{AuthenticationTransfer, Connect, ConnectData, ConnectResponse, Property};
 use wire::nvme::{AdminCommand, Command, FabricsType, IoOpcode, SglDescriptor, Status};
 use wire::tcp::PduHeader;
 
@@ -651,4 +652,22 @@ fn a_flood_of_early_commands_ends_the_connection() {
         assert!(count < 20, "no end");
     }
     queue.ends();
+}
+
+/// Another process knows by which secret a host has authenticated.
+#[test]
+fn a_proof_is_handed_over_and_ends_with_its_secret() {
+    let bed = bed();
+    bed.handle()
+        .set_authentication(NQN, CHAP)
+        .expect("it is there");
+    let mut admin = authenticated(&bed);
+    let handed = bed.handle().depart(Duration::from_secs(30));
+    let handed = handed.expect("nothing is outstanding");
+    bed.handle().take_over(handed).expect("the core answers");
+    let queue = io_queue(&bed, admin.cntlid);
+    assert_eq!(queue.required, REQUIRED);
+    admin.client.property(Property::CSTS);
+    bed.handle().set_keys(ring(vec![secret(2)], None, quick()));
+    admin.client.closed();
 }

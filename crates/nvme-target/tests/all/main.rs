@@ -36,6 +36,7 @@ mod shutdown;
 mod slow_device;
 mod steering;
 mod strangers;
+mod takeover;
 mod tokens;
 mod undone_resizes;
 mod without_buffers;

@@ -2,7 +2,11 @@
 #![allow(unsafe_code)] // The memory is written by several cores and by the kernel at once.
 
 use crate::memory::pool::{Mapping, PAGE_BYTES, Pages};
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::io;
 use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
@@ -21,9 +25,12 @@ pub enum RegionError {
         /// The requested size in bytes.
         bytes: usize,
         /// The kernel's error.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
+
+/// Bytes that are copied at once between a region and a file.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Zeroed memory that lives as long as a handle to it; pages are allocated on first touch.
 ///
@@ -80,6 +87,71 @@ impl Region {
         })
     }
 
+    /// Replaces the content, which nobody may use at this time, by that of a region of the same size
+    /// that another process [copied](Self::copy_to) to `file`.
+    ///
+    /// # Errors
+    /// The file has another size, or cannot be read.
+    pub fn copy_from(&self, file: &File) -> io::Result<()> {
+        use rustix::fs::SeekFrom;
+        if file.metadata()?.len() != self.len() as u64 {
+            return Err(io::Error::other("the memory has another size"));
+        }
+        let memory = self.handle();
+        memory.discard(0, self.len());
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut offset = 0;
+        loop {
+            // Nothing was written between one piece of data and the next one.
+            let data = match rustix::fs::seek(file, SeekFrom::Data(offset as u64)) {
+                Err(rustix::io::Errno::NXIO) => return Ok(()),
+                found => found?,
+            };
+            offset = usize::try_from(data).map_err(io::Error::other)?;
+            let chunk = &mut chunk[..CHUNK_BYTES.min(self.len() - offset)];
+            file.read_exact_at(chunk, data)?;
+            memory.copy_in(offset, chunk);
+            offset += chunk.len();
+        }
+    }
+
+    /// Returns a new file without a name, in memory.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn unnamed_file() -> io::Result<File> {
+        let file = rustix::fs::memfd_create("device", MemfdFlags::CLOEXEC);
+        Ok(File::from(file?))
+    }
+
+    /// Replaces the content of `file` by that of the region, for
+    /// [`copy_from`](Self::copy_from) in another process. The region itself is anonymous memory: in
+    /// a file, it would have huge pages only where the administrator allows them.
+    ///
+    /// # Errors
+    /// Not enough memory.
+    pub fn copy_to(&self, file: &File) -> io::Result<()> {
+        file.set_len(0)?;
+        file.set_len(self.len() as u64)?;
+        let memory = self.handle();
+        let pages = File::open("/proc/self/pagemap");
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for offset in (0..self.len()).step_by(CHUNK_BYTES) {
+            let chunk = &mut chunk[..CHUNK_BYTES.min(self.len() - offset)];
+            if pages.as_ref().is_ok_and(|pages| {
+                let address = memory.address() as usize + offset;
+                is_absent(pages, address, chunk.len()).unwrap_or(false)
+            }) {
+                continue;
+            }
+            memory.copy_out(offset, chunk);
+            if chunk.iter().any(|&byte| byte != 0) {
+                file.write_all_at(chunk, offset as u64)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Creates a handle for the calling core, which is cheap to clone there.
     #[must_use]
     pub fn handle(&self) -> RegionHandle {
@@ -99,6 +171,16 @@ impl Region {
     pub fn is_empty(&self) -> bool {
         false
     }
+}
+
+/// Returns true if the kernel has no page for this range of our anonymous memory, in memory or
+/// swapped out: it was never written.
+fn is_absent(pages: &File, address: usize, len: usize) -> io::Result<bool> {
+    let mut entries = [0; CHUNK_BYTES / PAGE_BYTES * 8];
+    let entries = &mut entries[..len.div_ceil(PAGE_BYTES) * 8];
+    pages.read_exact_at(entries, (address / PAGE_BYTES * 8) as u64)?;
+    // The upper two bits of an entry: present, swapped.
+    Ok(entries.chunks(8).all(|entry| entry[7] & 0xc0 == 0))
 }
 
 /// One core's handle on a [`Region`]. Cloning it touches no memory used by another core.

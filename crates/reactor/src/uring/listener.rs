@@ -28,7 +28,10 @@ pub(super) struct Listener {
     accept: Option<u64>,
     /// Options of the accepted connections.
     options: SocketOptions,
+    /// It accepts no more.
     closed: bool,
+    /// The socket was handed on, and still listens.
+    released: bool,
 }
 
 impl UringDriver {
@@ -38,10 +41,7 @@ impl UringDriver {
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
         use socket2::{Domain, Protocol, Socket as Raw, Type};
-        if self.listeners.is_full() {
-            let reason = format!("a core listens on at most {LISTENERS_MAX} addresses");
-            return Err(io::Error::other(reason));
-        }
+        self.check_listeners()?;
         let domain = Domain::for_address(address);
         let raw = Raw::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         raw.set_reuse_address(true)?;
@@ -53,16 +53,51 @@ impl UringDriver {
         // Accepted connections inherit them, which saves nine system calls each.
         socket::configure(&fd, options)?;
         rustix::net::listen(&fd, BACKLOG)?;
+        self.adopt_listening(fd, options)
+    }
+
+    fn check_listeners(&self) -> io::Result<()> {
+        if self.listeners.is_full() {
+            let reason = format!("a core listens on at most {LISTENERS_MAX} addresses");
+            return Err(io::Error::other(reason));
+        }
+        Ok(())
+    }
+
+    /// Takes over a socket that listens.
+    pub(super) fn adopt_listening(
+        &mut self,
+        fd: OwnedFd,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        self.check_listeners()?;
         let bound = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
         let listener = Listener {
             fd,
             accept: None,
             options: options.clone(),
             closed: false,
+            released: false,
         };
         let key = self.listeners.insert(listener);
         let key = key.expect("there was room for another listener");
         Ok((ListenerId(key.index), bound))
+    }
+
+    /// Returns a listener's socket, and accepts no more.
+    pub(super) fn hand_listener_on(&mut self, listener: ListenerId) -> io::Result<OwnedFd> {
+        let key = self.listeners.key_at(listener.0);
+        let entry = key.and_then(|key| self.listeners.get_mut(key));
+        let entry = entry.filter(|entry| !entry.closed);
+        let entry = entry.ok_or(io::ErrorKind::NotConnected)?;
+        let fd = entry.fd.try_clone()?;
+        (entry.closed, entry.released) = (true, true);
+        match (entry.accept, key) {
+            (Some(operation), _) => self.cancel(operation),
+            (None, Some(key)) => drop(self.listeners.remove(key)),
+            (None, None) => {}
+        }
+        Ok(fd)
     }
 
     pub(super) fn stop_listening(&mut self, listener: ListenerId) {
@@ -131,7 +166,8 @@ impl UringDriver {
             return;
         };
         let entry = self.listeners.get(listener);
-        let Some(entry) = entry.filter(|entry| !entry.closed) else {
+        // A connection accepted meanwhile goes where the listener goes.
+        let Some(entry) = entry.filter(|entry| !entry.closed || entry.released) else {
             return;
         };
         // If this fails, the peer has already disconnected.

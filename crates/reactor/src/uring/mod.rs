@@ -51,7 +51,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 use wake::EventWaker;
@@ -377,6 +377,18 @@ impl Driver for UringDriver {
 
     fn close_listener(&mut self, listener: ListenerId) {
         self.stop_listening(listener);
+    }
+
+    fn release_listener(&mut self, listener: ListenerId) -> io::Result<OwnedFd> {
+        self.hand_listener_on(listener)
+    }
+
+    fn adopt_listener(
+        &mut self,
+        socket: OwnedFd,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        self.adopt_listening(socket, options)
     }
 
     fn has_room_for_socket(&self) -> bool {

@@ -646,7 +646,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
 }
 
 /// A descriptor to send without the driver.
-fn another_descriptor(driver: &UringDriver, socket: SocketId) -> std::os::fd::OwnedFd {
+fn another_descriptor(driver: &UringDriver, socket: SocketId) -> OwnedFd {
     let entry = driver.sockets.get(driver.socket_key(socket)).expect("open");
     entry.fd.try_clone().expect("another descriptor")
 }

@@ -111,6 +111,25 @@ impl Framer {
         }
     }
 
+    /// A framer that continues an initialized stream at the start of a PDU.
+    pub const fn resumed(role: Role, limits: FramerLimits) -> Self {
+        let mut framer = Self::new(role, limits);
+        framer.initialized = true;
+        framer
+    }
+
+    /// Returns true once ICReq or ICResp was received.
+    pub const fn is_initialized(&self) -> bool {
+        self.initialized
+    }
+
+    /// Returns the received bytes of the next header, between two PDUs or within a header; `None`
+    /// within a payload.
+    pub fn carried(&self) -> Option<&[u8]> {
+        let within_header = matches!(self.state, State::Header);
+        within_header.then(|| &self.carry[..self.carry_length])
+    }
+
     /// Returns the role of this end.
     pub const fn role(&self) -> Role {
         self.role

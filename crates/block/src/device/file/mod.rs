@@ -34,6 +34,7 @@ pub use open::open_beneath;
 use reactor::Driver;
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -129,7 +130,16 @@ impl FileDevice {
     /// the file or because a block device is mounted; [`DeviceError::Invalid`] for a wrong kind or
     /// size.
     pub fn open(options: FileOptions) -> Result<Self, DeviceError> {
-        Self::open_at(options, None)
+        Self::open_at(options, None, None)
+    }
+
+    /// The same for a file that another process [hands over](Device::hand_over), with its lock;
+    /// the path is only shown.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn taken_over(file: File, options: FileOptions) -> Result<Self, DeviceError> {
+        Self::open_at(options, None, Some(file))
     }
 
     /// The same for a path below `folder`. No symbolic link may lead out of the folder, even if the
@@ -138,10 +148,14 @@ impl FileDevice {
     /// # Errors
     /// As [`open`](Self::open), and [`DeviceError::Io`] for a path that leads out of the folder.
     pub fn open_beneath(folder: &Path, options: FileOptions) -> Result<Self, DeviceError> {
-        Self::open_at(options, Some(folder))
+        Self::open_at(options, Some(folder), None)
     }
 
-    fn open_at(options: FileOptions, beneath: Option<&Path>) -> Result<Self, DeviceError> {
+    fn open_at(
+        options: FileOptions,
+        beneath: Option<&Path>,
+        taken_over: Option<File>,
+    ) -> Result<Self, DeviceError> {
         check_block_bytes(options.block_bytes)?;
         let Opened {
             file,
@@ -150,7 +164,7 @@ impl FileDevice {
             bytes,
             thin,
             preferred_bytes,
-        } = open::open(&options, beneath)?;
+        } = open::open(&options, beneath, taken_over)?;
         let capabilities = Capabilities {
             volatile_cache: !options.read_only,
             read_only: options.read_only,
@@ -191,7 +205,7 @@ impl FileDevice {
             .map_err(|error| self.io_error("identify", error, "check the disk"))
     }
 
-    fn io_error(&self, what: &str, source: std::io::Error, remedy: &'static str) -> DeviceError {
+    fn io_error(&self, what: &str, source: io::Error, remedy: &'static str) -> DeviceError {
         let what = format!("cannot {what} {}", self.options.path.display());
         DeviceError::Io {
             what,
@@ -228,6 +242,13 @@ impl Device for FileDevice {
         })?;
         let channel = FileChannel::new(self, driver.lease_op_namespace(), file)?;
         Ok(Box::new(channel))
+    }
+
+    fn hand_over(&self) -> io::Result<Option<File>> {
+        if self.shared.flush_failed.load(Ordering::Acquire) {
+            return Err(io::Error::other("writes to it were lost"));
+        }
+        self.file.share().map(Some)
     }
 
     /// A regular file is truncated or extended with the device. If only a part of it is used, it
@@ -286,9 +307,9 @@ impl Device for FileDevice {
 impl FileDevice {
     /// Syncs a description of the device's file. The system reports a loss to descriptions that are
     /// opened later only if it has not reported it before, so no Flush succeeds after a loss.
-    fn sync(&self, file: &File) -> std::io::Result<()> {
+    fn sync(&self, file: &File) -> io::Result<()> {
         let synced = file.sync_all();
-        let is_lost = |error: &std::io::Error| error.kind() != std::io::ErrorKind::Interrupted;
+        let is_lost = |error: &io::Error| error.kind() != io::ErrorKind::Interrupted;
         if synced.as_ref().is_err_and(is_lost) {
             self.shared.flush_failed.store(true, Ordering::Release);
         }

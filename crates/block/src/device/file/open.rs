@@ -35,10 +35,18 @@ const PAGE_BYTES: usize = 4096;
 /// Alignments to try for direct I/O if the kernel does not report the required one.
 const PROBED_ALIGNMENTS: [usize; 2] = [512, 4096];
 
-/// Opens the file at any path, or only below this folder.
-pub(super) fn open(options: &FileOptions, beneath: Option<&Path>) -> Result<Opened, DeviceError> {
+/// Opens the file at any path, or only below this folder; or takes an open file over, with its lock.
+pub(super) fn open(
+    options: &FileOptions,
+    beneath: Option<&Path>,
+    taken_over: Option<File>,
+) -> Result<Opened, DeviceError> {
     let path = &options.path;
-    let found = match metadata(path, beneath) {
+    let looked_at = match &taken_over {
+        Some(file) => file.metadata(),
+        None => metadata(path, beneath),
+    };
+    let found = match looked_at {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
@@ -53,8 +61,16 @@ pub(super) fn open(options: &FileOptions, beneath: Option<&Path>) -> Result<Open
     let block_device = found
         .as_ref()
         .is_some_and(|found| found.file_type().is_block_device());
-    let (file, direct) = open_file(options, beneath, block_device)?;
-    let file = lock(file, options)?;
+    let (file, direct) = match taken_over {
+        Some(file) => {
+            let reason = set_direct(&file).err().map(|_| BufferedReason::Unsupported);
+            (LockedFile::taken_over(file), reason)
+        }
+        None => {
+            let (file, direct) = open_file(options, beneath, block_device)?;
+            (lock(file, options)?, direct)
+        }
+    };
     let bytes = fit_size(&file, options, !block_device, found.is_none())?;
     let mode = match direct {
         Some(reason) => IoMode::Buffered(reason),
@@ -308,6 +324,12 @@ fn open_file(
             Err(failed("open", &options.path, error, remedy))
         }
     }
+}
+
+/// Sets direct I/O for an open file.
+fn set_direct(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?)
 }
 
 fn flag_bits(flags: OFlags) -> i32 {

@@ -27,6 +27,8 @@ use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
 use base::units::Lba;
 use reactor::{Context, Driver, OpNamespace};
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 /// Bytes of a flash page, the unit of reads and programs.
@@ -47,12 +49,18 @@ impl Flash {
     /// # Errors
     /// As of [`Ram::new`].
     pub fn new(profile: Profile, bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
-        Ok(Self {
-            ram: Ram::new(bytes, block_bytes)?,
+        Ok(Self::over(Ram::new(bytes, block_bytes)?, profile))
+    }
+
+    /// An emulated flash device with this memory.
+    #[must_use]
+    pub fn over(ram: Ram, profile: Profile) -> Self {
+        Self {
+            ram,
             profile,
             timing: Arc::new(Timing::new(profile.parts())),
             served: Arc::default(),
-        })
+        }
     }
 
     /// Returns the timing model, through which the device can be made slower while it runs.
@@ -95,6 +103,14 @@ impl Device for Flash {
 
     fn device_time(&self) -> Option<DeviceTime> {
         Some(self.served.read())
+    }
+
+    fn hand_over(&self) -> io::Result<Option<File>> {
+        self.ram.hand_over()
+    }
+
+    fn carry(&self) -> io::Result<()> {
+        self.ram.carry()
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {

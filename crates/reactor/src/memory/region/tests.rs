@@ -78,7 +78,7 @@ fn present(region: &RegionHandle) -> usize {
     use std::os::unix::fs::FileExt;
     let mut entries = vec![0; region.len() / PAGE_BYTES * 8];
     let at = region.address() as usize / PAGE_BYTES * 8;
-    let pages = std::fs::File::open("/proc/self/pagemap").expect("the kernel has it");
+    let pages = File::open("/proc/self/pagemap").expect("the kernel has it");
     pages
         .read_exact_at(&mut entries, at as u64)
         .expect("an entry for each page");
@@ -170,4 +170,28 @@ fn discarded_bytes_read_as_zeroes_and_their_neighbours_stay() {
 fn a_range_beyond_the_end_is_refused() {
     let region = Region::new(4_096).expect("a small mapping").handle();
     region.copy_in(4_095, b"ab");
+}
+
+#[test]
+fn a_copy_has_what_was_written_and_nothing_else() {
+    let bytes = 3 * CHUNK_BYTES + 2 * PAGE_BYTES;
+    let region = Region::for_device(bytes).expect("address space");
+    let memory = region.handle();
+    memory.copy_in(CHUNK_BYTES - 1, &[1, 2]);
+    memory.copy_in(bytes - PAGE_BYTES, &[3; PAGE_BYTES]);
+    let file = Region::unnamed_file().expect("a descriptor");
+    let copy = Region::for_device(bytes).expect("address space");
+    let (mut before, mut after) = (vec![0; bytes], vec![0; bytes]);
+    for pages in [2 * CHUNK_BYTES / PAGE_BYTES + 2, 2] {
+        region.copy_to(&file).expect("memory");
+        copy.copy_from(&file).expect("the same size");
+        assert!(present(&copy.handle()) <= pages);
+        memory.copy_out(0, &mut before);
+        copy.handle().copy_out(0, &mut after);
+        assert!(before == after);
+        // The second copy has nothing of the first one.
+        memory.discard(0, 2 * CHUNK_BYTES);
+    }
+    let other = Region::for_device(bytes + PAGE_BYTES).expect("address space");
+    other.copy_from(&file).expect_err("another size");
 }
