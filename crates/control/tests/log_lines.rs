@@ -62,7 +62,8 @@ fn refused_requests_are_not_logged() {
             assert_eq!(response.status, status, "{method} {path}: {response:?}");
         }
         let address = server.address().unwrap();
-        let stranger = format!("GET /v1/stats HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let stranger =
+            format!("GET /v1/stats HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         assert_eq!(exchange(address, stranger.as_bytes()).status, 401);
     }
     let lines = LINES.lock().unwrap();

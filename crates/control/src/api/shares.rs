@@ -191,22 +191,29 @@ fn free_name(model: &Configuration, path: Option<&Path>) -> String {
 }
 
 /// Returns the address by which other machines most likely reach a listener: for one on all addresses,
-/// the source address of the default route.
+/// the source address of the default route, or the loopback address if there is none.
 fn reachable(listener: SocketAddr) -> SocketAddr {
     if !listener.ip().is_unspecified() {
         return listener;
     }
     // Nothing is sent: these are addresses of documentation.
-    let elsewhere: IpAddr = match listener.ip() {
-        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
-        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    let (elsewhere, here): (IpAddr, IpAddr) = match listener.ip() {
+        IpAddr::V4(_) => (
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+            Ipv4Addr::LOCALHOST.into(),
+        ),
+        IpAddr::V6(_) => (
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+            Ipv6Addr::LOCALHOST.into(),
+        ),
     };
     let own = || {
         let socket = UdpSocket::bind((listener.ip(), 0))?;
         socket.connect((elsewhere, 9))?;
         socket.local_addr()
     };
-    own().map_or(listener, |own| SocketAddr::new(own.ip(), listener.port()))
+    let ip = own().map_or(here, |own: SocketAddr| own.ip());
+    SocketAddr::new(ip, listener.port())
 }
 
 /// Removes a subsystem and the devices that only it uses, by its name, that of a device, or a path.
@@ -296,5 +303,6 @@ mod tests {
         }
         let any: SocketAddr = "0.0.0.0:4420".parse().expect("an address");
         assert_eq!(reachable(any).port(), 4420);
+        assert!(!reachable(any).ip().is_unspecified());
     }
 }
