@@ -5,8 +5,9 @@ use anyhow::{Context as _, Result};
 use base::{printable_json, printable_lines};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -127,6 +128,19 @@ pub fn written(result: io::Result<()>) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),
         other => other.context("cannot write to standard output"),
     }
+}
+
+/// Creates a file that only its owner may access.
+///
+/// # Errors
+/// It exists, or cannot be created.
+pub fn new_private_file(path: &Path) -> Result<File> {
+    let options = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    options.with_context(|| format!("cannot create {}; name a new file", path.display()))
 }
 
 /// An amount of bytes for people.

@@ -2,15 +2,14 @@
 
 use crate::args::{ChapKeyCommand, KeyArgs, KeyCommand, NewKeyFile, TlsKeyCommand};
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, new_private_file};
 use anyhow::{Context as _, Result};
 use secure::chap::Secret;
 use secure::psk::{Derivation, offers};
 use secure::{Hash, KeyError, TlsKey};
 use serde_json::json;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use transport::key_file;
 use transport::limits::KEY_FILE_BYTES_MAX;
 use zeroize::Zeroizing;
@@ -89,19 +88,13 @@ fn write(key: &str, to: &NewKeyFile, output: Output) -> Result<()> {
     let Some(path) = &to.output else {
         return output.result(&json!({ "key": key }), key);
     };
-    let cannot = || format!("cannot create {}; name a new file", path.display());
-    let options = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let mut file = options.with_context(cannot)?;
+    let mut file = new_private_file(path)?;
     let written = writeln!(file, "{key}").and_then(|()| file.sync_all());
     if written.is_err() {
         // Otherwise the next attempt finds a file.
         let _ = fs::remove_file(path);
     }
-    written.with_context(cannot)?;
+    written.with_context(|| format!("cannot write {}", path.display()))?;
     let shown = path.display();
     output.result(&json!({ "file": path }), format_args!("wrote {shown}"))
 }

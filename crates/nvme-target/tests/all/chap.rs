@@ -535,7 +535,7 @@ fn a_host_may_authenticate_again() {
     admin.ends();
 }
 
-/// As Linux and SPDK do: it is out of order.
+/// As Linux does: it is out of order.
 #[test]
 fn a_reply_without_an_exchange_ends_the_association() {
     let bed = bed();

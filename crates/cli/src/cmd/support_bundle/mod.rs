@@ -10,7 +10,7 @@ mod secrets;
 use super::doctor::{self, Examined};
 use crate::args::SupportBundleArgs;
 use crate::exit::Outcome;
-use crate::output::{Output, human_bytes};
+use crate::output::{Output, human_bytes, new_private_file};
 use anyhow::{Context as _, Result};
 use bundle::Bundle;
 use command::output_of;
@@ -20,8 +20,7 @@ use control::client::{Interface, Method, ask, text};
 use load::Machine;
 use secrets::Secrets;
 use serde_json::{Value, json};
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,13 +54,7 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 /// A file that exists or cannot be written.
 pub fn run(args: &SupportBundleArgs, output: Output) -> Result<Outcome> {
     let path = &args.file;
-    let cannot = || format!("cannot create {}; name a new file", path.display());
-    let options = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let file = options.with_context(cannot)?;
+    let file = new_private_file(path)?;
     let written = fill(args, file, output);
     if written.is_err() {
         // Otherwise the next attempt finds a file.

@@ -3,11 +3,11 @@
 
 use super::bundle::Bundle;
 use super::command::output_of;
-use anyhow::{Context as _, Result};
+use crate::output::new_private_file;
+use anyhow::Result;
 use config::with_causes;
 use control::client::{Interface, Method, ask};
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -76,12 +76,7 @@ fn times(sample: u64, pid: u32) -> String {
 fn perf(pid: u32, duration: Duration) -> Result<String> {
     let data = std::env::temp_dir().join(format!("switchyard-perf-{}", std::process::id()));
     // Created here, so that no link of another user is followed.
-    let options = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&data);
-    drop(options.with_context(|| format!("cannot create {}", data.display()))?);
+    drop(new_private_file(&data)?);
     let path = data.to_string_lossy();
     let (pid, seconds) = (pid.to_string(), duration.as_secs_f64().to_string());
     let record = [
