@@ -35,11 +35,19 @@ pub struct HostArgs {
 /// with an error.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Keep-alive time-out. A write lost with its connection to a target without End Controller, such as
+/// Linux, is sent again after up to twice this time plus 0.5 s: before [`LOSS_TIMEOUT`], at which it
+/// would fail.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+const _: () = assert!(2 * KEEP_ALIVE.as_secs() + 1 < LOSS_TIMEOUT.as_secs());
+
 impl HostArgs {
     /// Returns a host with these options.
     pub fn builder(&self) -> HostBuilder {
         let mut builder = Host::builder()
             .digests(self.digests, self.digests)
+            .keep_alive(KEEP_ALIVE)
             .loss_timeout(Some(LOSS_TIMEOUT));
         if let Some(path) = &self.tls_key {
             builder = builder.tls_key_file(path);

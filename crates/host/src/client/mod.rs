@@ -130,7 +130,10 @@ impl HostBuilder {
         self
     }
 
-    /// Time without a connection after which requests fail; `None`: no limit.
+    /// Time without a connection after which requests fail; `None`: no limit. A write that was lost
+    /// with its connection fails after this time, too, if it cannot be sent again earlier: a target
+    /// without End Controller must first have ended the old controller by its keep-alive timer,
+    /// which takes up to twice [`keep_alive`](Self::keep_alive) plus 0.5 s.
     #[must_use]
     pub fn loss_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.template.loss_timeout = timeout.map(Nanos::from);
