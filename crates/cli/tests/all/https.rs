@@ -3,6 +3,7 @@
 use crate::common::{
     Folder, NQN, Serving, code, eventually, logging_program, program, stderr, stdout,
 };
+use crate::page::{Browser, log_in};
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -145,6 +146,22 @@ fn tokens_have_roles_and_certificates_are_checked() {
     for secret in [CHANGE, READ, READ_HASH] {
         assert!(!log.contains(secret), "{log}");
     }
+}
+
+#[test]
+fn a_browser_uses_the_page_over_tls() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let secured = Secured::start("");
+    browser.open(&format!("{}/", secured.api));
+    log_in(&browser, READ);
+    let secure = browser.run(
+        "return location.protocol === 'https:' && isSecureContext",
+        serde_json::json!([]),
+    );
+    assert_eq!(secure, true);
+    assert_eq!(browser.console(), Vec::<String>::new());
 }
 
 #[test]

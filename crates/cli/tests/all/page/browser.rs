@@ -18,7 +18,7 @@ pub(super) const TAB: &str = "\u{e004}";
 pub(super) const ESCAPE: &str = "\u{e00c}";
 
 /// A browser with one window, ended when dropped.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     driver: Child,
     address: String,
     session: String,
@@ -27,7 +27,7 @@ pub(super) struct Browser {
 
 impl Browser {
     /// Starts it; `None` if this machine has none.
-    pub(super) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let folder = Folder::new();
         let home = folder.path("");
         let mut command = Command::new("chromedriver");
@@ -84,12 +84,12 @@ impl Browser {
         answer["value"].clone()
     }
 
-    pub(super) fn open(&self, url: &str) {
+    pub(crate) fn open(&self, url: &str) {
         self.ask("POST", "/url", &json!({ "url": url }));
     }
 
     /// Runs the body of a function in the page; returns its value.
-    pub(super) fn run(&self, script: &str, arguments: Value) -> Value {
+    pub(crate) fn run(&self, script: &str, arguments: Value) -> Value {
         let body = json!({ "script": script, "args": arguments });
         self.ask("POST", "/execute/sync", &body)
     }
@@ -136,7 +136,7 @@ impl Browser {
     }
 
     /// Clicks the first element that matches, as a user does: it must be visible.
-    pub(super) fn click(&self, selector: &str) {
+    pub(crate) fn click(&self, selector: &str) {
         // Else the header may cover it.
         let center = "document.querySelector(arguments[0])?.scrollIntoView({ block: 'center' })";
         self.run(center, json!([selector]));
@@ -147,7 +147,7 @@ impl Browser {
     }
 
     /// Sets the value of a field, with the events of a user's input.
-    pub(super) fn set(&self, selector: &str, value: &str) {
+    pub(crate) fn set(&self, selector: &str, value: &str) {
         let script = "const field = document.querySelector(arguments[0]);
             field.value = arguments[1];
             field.dispatchEvent(new Event('input', { bubbles: true }));";
@@ -174,13 +174,13 @@ impl Browser {
 
     /// Waits until the expression is true in the page.
     #[track_caller]
-    pub(super) fn wait(&self, expression: &str) {
+    pub(crate) fn wait(&self, expression: &str) {
         let script = format!("return Boolean({expression})");
         eventually(expression, || self.run(&script, json!([])) == true);
     }
 
     /// Returns the messages of the console since the last call.
-    pub(super) fn console(&self) -> Vec<String> {
+    pub(crate) fn console(&self) -> Vec<String> {
         let lines = self.ask("POST", "/se/log", &json!({ "type": "browser" }));
         let lines = lines.as_array().unwrap().iter();
         lines

@@ -3,7 +3,8 @@
 mod browser;
 
 use crate::common::{Folder, NQN, Serving, device_model, endless_bench, eventually, program};
-use browser::{Browser, ESCAPE, TAB, http};
+pub(crate) use browser::Browser;
+use browser::{ESCAPE, TAB, http};
 use serde_json::{Value, json};
 use std::process::{Child, Command};
 
@@ -115,7 +116,7 @@ impl Drop for Load {
     }
 }
 
-fn log_in(browser: &Browser, token: &str) {
+pub(crate) fn log_in(browser: &Browser, token: &str) {
     browser.wait("document.getElementById('log-in').checkVisibility()");
     browser.set("#token", token);
     browser.click("#log-in-form button");
