@@ -32,6 +32,7 @@ mod switch;
 mod takeover;
 mod target;
 mod tls;
+pub mod trace;
 
 pub use ::qos::access::AccessGrant;
 pub use authentication::Authentication;
@@ -59,5 +60,6 @@ pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
 pub use switch::threads::ThreadsSnapshot;
 pub use takeover::{Handed, HandedState};
 pub use target::running::{RunningTarget, TargetOptions};
+pub use target::trace::Trace;
 pub use target::{Change, Target};
 pub use tls::{Listener, OpenListener, TlsMode};

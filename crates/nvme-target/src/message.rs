@@ -10,6 +10,7 @@ use crate::controller::registry::SharedController;
 use crate::request::Ticket;
 use crate::session::handover::Handover;
 use crate::takeover::{Arrival, Departed, Departure};
+use crate::trace::selection::Selection;
 use base::SlabKey;
 use reactor::Stream;
 use secure::chap::JobResult;
@@ -81,6 +82,8 @@ pub(crate) enum CoreMessage {
         queue: Box<Departed>,
         controller: Arc<SharedController>,
     },
+    /// Replaces the open traces.
+    Trace(Vec<Arc<Selection>>),
     /// Makes the core finish its work and end.
     Shutdown,
 }

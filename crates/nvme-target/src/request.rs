@@ -21,12 +21,13 @@
 //! A dispatched command passes its gates in order, and again after each wait, because another gate
 //! may have closed meanwhile. Every state may end in the answer (an error, an abort), or in nothing
 //! (the connection has closed). Each state has a name for traces and a counter of the commands that
-//! entered it ([`StateCounts`]). [`Slot::enter`] panics on a transition that the diagram does not
+//! entered it ([`Transitions`]). [`Slot::enter`] panics on a transition that the diagram does not
 //! have.
 
 use crate::command::table::{CommandKind, Form};
 use crate::extent_table::ExtentTable;
 use crate::limits::R2TS_PER_COMMAND_MAX;
+use crate::trace::stamps::{Stage, Stamps};
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
 use block::{BlockError, Extents, Operation, Request};
@@ -177,20 +178,38 @@ impl CommandState {
         }
     }
 
+    /// Returns the stage of a trace that time in this state belongs to.
+    pub(crate) const fn stage(self) -> Stage {
+        match self {
+            Self::Free | Self::Dispatched => Stage::Core,
+            Self::Arriving | Self::Transferring => Stage::Transfer,
+            Self::WaitingForNamespace => Stage::Pause,
+            Self::WaitingForTokens => Stage::Tokens,
+            Self::WaitingForBuffer => Stage::Buffer,
+            Self::Executing => Stage::Device,
+            Self::Answering => Stage::Send,
+        }
+    }
+
     /// Returns true if a command may go from this state to `next`.
     pub(crate) const fn may_become(self, next: Self) -> bool {
         self.successors() >> next as u16 & 1 == 1
     }
 }
 
-/// Numbers of commands that entered each state, by discriminant.
+/// The state transitions of a core's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StateCounts([u64; CommandState::COUNT]);
+pub(crate) struct Transitions {
+    /// Numbers of commands that entered each state, by discriminant.
+    counts: [u64; CommandState::COUNT],
+    /// Time of the next transition, for traces: the start of the turn, or later in the same turn.
+    pub(crate) now: Time,
+}
 
-impl StateCounts {
+impl Transitions {
     /// Returns the number of commands that entered `state`.
     pub(crate) const fn of(&self, state: CommandState) -> u64 {
-        self.0[state as usize]
+        self.counts[state as usize]
     }
 }
 
@@ -326,16 +345,18 @@ pub(crate) struct Slot {
     pub(crate) status: Option<Status>,
     /// The answer's dwords 0 and 1.
     pub(crate) result: u64,
+    /// Time stamps, while a trace is open.
+    pub(crate) stamps: Option<Box<Stamps>>,
 }
 
 impl Slot {
     /// Returns the slot of a command that was just dispatched.
-    pub(crate) fn dispatched(cid: u16, counts: &mut StateCounts) -> Self {
+    pub(crate) fn dispatched(cid: u16, transitions: &mut Transitions) -> Self {
         let mut slot = Self {
             cid,
             ..Self::default()
         };
-        slot.enter(CommandState::Dispatched, counts);
+        slot.enter(CommandState::Dispatched, transitions);
         slot
     }
 
@@ -344,12 +365,12 @@ impl Slot {
         self.state
     }
 
-    /// Moves the command to another state and counts it there.
+    /// Moves the command to another state, counts it there, and stamps it.
     ///
     /// # Panics
     /// When the state machine has no such move: then the core would lose the command.
     #[inline]
-    pub(crate) fn enter(&mut self, next: CommandState, counts: &mut StateCounts) {
+    pub(crate) fn enter(&mut self, next: CommandState, transitions: &mut Transitions) {
         let before = self.state;
         assert!(
             before.may_become(next),
@@ -357,7 +378,10 @@ impl Slot {
             before.name(),
             next.name()
         );
-        counts.0[next as usize] += 1;
+        transitions.counts[next as usize] += 1;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.charge(before.stage(), transitions.now);
+        }
         tracing::trace!(cid = self.cid, state = next.name());
         self.state = next;
     }
@@ -483,13 +507,13 @@ mod tests {
 
     #[test]
     fn an_idle_slot_is_small() {
-        // With this size, 128 slots stay below the memory limit of an idle connection.
-        assert!(size_of::<Slot>() <= 192, "{}", size_of::<Slot>());
+        // With this size, 128 slots stay below the memory limit of an idle connection, 64 KiB.
+        assert!(size_of::<Slot>() <= 200, "{}", size_of::<Slot>());
     }
 
     #[test]
     fn moves_are_counted_where_they_lead() {
-        let (mut slot, mut counts) = (Slot::default(), StateCounts::default());
+        let (mut slot, mut counts) = (Slot::default(), Transitions::default());
         for state in [
             CommandState::Dispatched,
             CommandState::Executing,
@@ -504,7 +528,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a command goes from free to executing")]
     fn a_free_slot_executes_nothing() {
-        Slot::default().enter(CommandState::Executing, &mut StateCounts::default());
+        Slot::default().enter(CommandState::Executing, &mut Transitions::default());
     }
 
     #[test]

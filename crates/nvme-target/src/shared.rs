@@ -19,6 +19,7 @@ use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
 use crate::switch::threads::Threads;
 use crate::tls::OpenListener;
+use crate::trace::selection::Selection;
 use reactor::priority::PriorityStatus;
 use reactor::tls::Keys;
 use reactor::{MailboxSender, SocketOptions};
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     /// NQNs of the hosts that may connect only with TLS.
     tls_required: Mutex<Arc<BTreeSet<String>>>,
     events: Mutex<TargetEvents>,
+    /// Open traces.
+    traces: Mutex<Vec<Arc<Selection>>>,
     /// Permits for the connections of all cores.
     pub(crate) permits: Permits,
     /// Keys of hosts.
@@ -111,6 +114,7 @@ impl Shared {
             rules: Mutex::default(),
             tls_required: Mutex::default(),
             events: Mutex::default(),
+            traces: Mutex::default(),
             gave_up: AtomicBool::new(false),
             late_changes: AtomicU64::new(0),
             limits,
@@ -232,6 +236,11 @@ impl Shared {
 
     pub(crate) fn events(&self) -> MutexGuard<'_, TargetEvents> {
         lock(&self.events)
+    }
+
+    /// Returns the open traces.
+    pub(crate) fn traces(&self) -> MutexGuard<'_, Vec<Arc<Selection>>> {
+        lock(&self.traces)
     }
 
     /// Posts steps to every core; each core acknowledges all of them with one acknowledgement.

@@ -190,6 +190,7 @@ impl Connection {
 
     /// Appends the answer of a command; the caller has checked the space.
     fn push_answer(&mut self, slot: u16, core: &mut CoreState, cx: &Context<'_>) {
+        self.stamp_answer(slot, core);
         let commands = &mut self.session.commands;
         let bytes = commands.slot(slot).answer_bytes();
         let announced = commands.take_announcement();

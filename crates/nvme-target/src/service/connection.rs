@@ -353,6 +353,10 @@ impl Connection {
         entry.nsid = admitted.nsid;
         entry.accounting.began = now;
         entry.accounting.incarnation = admitted.incarnation;
+        if core.traces.is_on() {
+            let stamps = self.stamps(command, admitted, core, now);
+            self.session.commands.slot(slot).stamps = Some(stamps);
+        }
         Ok(slot)
     }
 
@@ -492,6 +496,7 @@ impl Connection {
         self.enter(ConnectionState::Closed, core);
         let unsent = self.session.output.abandon(&mut core.sends());
         self.holding.give_back(unsent);
+        core.traces.forget(self.key);
         if let Some(class) = self.session.output.class() {
             core.connections.classes[class] -= usize::from(self.placement.class_named);
             core.switch.queues[class] -= 1;

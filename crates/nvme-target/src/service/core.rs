@@ -13,7 +13,7 @@ use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
 use crate::namespace::{CoreNamespace, DeviceCommand, Namespaces, Submitted};
 use crate::qos::core::CoreTokens;
-use crate::request::{CommandState, Slot, StateCounts, Ticket, WaitingAbort};
+use crate::request::{CommandState, Slot, Ticket, Transitions, WaitingAbort};
 use crate::service::connection_state::ConnectionState;
 use crate::service::wait_lists::{WaitLists, WaitsFor};
 use crate::session::output::SendContext;
@@ -23,6 +23,7 @@ use crate::shares::Accounts;
 use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
+use crate::trace::core::CoreTraces;
 use base::mutation::{self, Mutation};
 use base::{SlabKey, Time, TimerQueue};
 use reactor::{BufferClass, BufferPool, Context, OpNamespace, UnorderedStores};
@@ -172,8 +173,10 @@ pub(crate) struct CoreState {
     /// Abort commands that wait for the end of a command of this core.
     pub(crate) aborts: Vec<WaitingAbort>,
     pub(crate) stats: CoreStats,
-    /// Numbers of commands that entered each state.
-    pub(crate) states: StateCounts,
+    /// State transitions of commands.
+    pub(crate) states: Transitions,
+    /// Open traces.
+    pub(crate) traces: CoreTraces,
     pub(crate) publication: Publication,
     pub(crate) trimming: Trimming,
     /// Time during which the core had work.
@@ -243,7 +246,8 @@ impl CoreState {
             actions: Vec::with_capacity(64),
             aborts: Vec::new(),
             stats: CoreStats::default(),
-            states: StateCounts::default(),
+            states: Transitions::default(),
+            traces: CoreTraces::default(),
             publication: Publication::default(),
             trimming: Trimming::default(),
             work: Work::default(),

@@ -265,7 +265,10 @@ impl Connection {
             None if stalled.arriving == 0 => Payload::None,
             None => Payload::Arriving(stalled.arriving),
         };
-        if let Some(list) = self.dispatch(&stalled.command, payload, core, cx) {
+        core.traces.received = Some(stalled.received);
+        let waits = self.dispatch(&stalled.command, payload, core, cx);
+        core.traces.received = None;
+        if let Some(list) = waits {
             stalled.waits = core.waiters.lists.push(list, self.ticket(INPUT));
             self.session.stalled = Some(stalled);
             return false;
@@ -397,7 +400,7 @@ impl Connection {
             return None;
         }
         let waits = core.waiters.lists.push(list, self.ticket(INPUT));
-        self.session.stall(command, payload, waits);
+        self.session.stall(command, payload, waits, cx.now);
         if list == WaitsFor::SHARE {
             core.stats.share_waits += 1;
         } else {

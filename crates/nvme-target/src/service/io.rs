@@ -99,6 +99,9 @@ impl<'d> Arrival<'_, 'd> {
             namespace.latency.reads.count_at_once();
             connection.placement.demand.answered += u64::from(bytes);
             self.answer_read(data);
+            if self.core.traces.is_on() {
+                self.stamp_answered(&admitted);
+            }
             return Ok(());
         }
         self.admit(&admitted)
@@ -174,6 +177,9 @@ impl<'d> Arrival<'_, 'd> {
         let sq_head = connection.session.commands.reported_head();
         let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
         connection.complete(completion, urgency, self.core, self.cx);
+        if self.core.traces.is_on() {
+            self.stamp_answered(&admitted);
+        }
         Ok(())
     }
 
@@ -182,6 +188,7 @@ impl<'d> Arrival<'_, 'd> {
         let slot = self
             .connection
             .begin(self.command, admitted, self.core, self.cx.now)?;
+        self.core.stamp(self.cx);
         Ok(self.connection.run(slot, self.core, self.cx))
     }
 

@@ -48,6 +48,7 @@ mod listeners;
 mod moves;
 mod poll_group;
 mod requests;
+mod stamping;
 mod timers;
 mod turn;
 mod wait_lists;

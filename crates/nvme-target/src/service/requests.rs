@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::namespace::{CoreNamespace, Waiting};
 use crate::qos::access::Rights;
 use crate::qos::core::Done;
-use crate::request::{CommandState, Slot, StateCounts, Step, Ticket, status_of_result};
+use crate::request::{CommandState, Slot, Step, Ticket, Transitions, status_of_result};
 use crate::service::answers::take_buffer;
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
@@ -42,7 +42,7 @@ pub(super) struct Resolved<'a> {
     /// `None` if the host has all rights.
     pub(super) rights: Option<&'a Rights>,
     pub(super) limits: &'a Limits,
-    pub(super) states: &'a mut StateCounts,
+    pub(super) states: &'a mut Transitions,
 }
 
 /// Outcome of an attempt to abort a command.
@@ -263,6 +263,7 @@ impl Running<'_, '_> {
         let class = self.connection.session.output.class();
         let subsystem = self.connection.access.subsystem;
         let done = self.core.submit(subsystem, nsid, class, request, self.cx);
+        self.core.stamp(self.cx);
         let entry = self.connection.session.commands.slot(self.slot);
         entry.order.line = done.as_ref().err().copied().unwrap_or_default();
         if entry.range.commits {
@@ -282,7 +283,9 @@ impl Running<'_, '_> {
     fn submit_extents(&mut self, nsid: u32, command: Extents) -> Step {
         let class = self.connection.session.output.class();
         let subsystem = self.connection.access.subsystem;
-        match self.core.submit(subsystem, nsid, class, command, self.cx) {
+        let done = self.core.submit(subsystem, nsid, class, command, self.cx);
+        self.core.stamp(self.cx);
+        match done {
             Err(number) => {
                 self.entry().order.line = number;
                 Step::Wait
@@ -386,7 +389,7 @@ impl Running<'_, '_> {
 
 /// Handles the result of the flush that precedes a read of committed data; the command then
 /// continues.
-fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut StateCounts) -> Step {
+fn committed(entry: &mut Slot, result: Result<(), BlockError>, states: &mut Transitions) -> Step {
     entry.range.commits = false;
     let status = status_of_result(result, CommandKind::Flush);
     if !status.is_success() {

@@ -24,6 +24,7 @@ impl Service for PollGroup {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        self.core.states.now = cx.now;
         self.core.work.bring();
         if completion.key.op_namespace != self.core.op_namespace {
             self.channel_completed(completion, cx);
@@ -48,6 +49,9 @@ impl Service for PollGroup {
                 let output = &mut connection.session.output;
                 let sent = output.sent(list, &mut self.core.sends(), cx.now);
                 connection.holding.give_back(sent);
+                if self.core.traces.is_on() && result.is_ok() {
+                    connection.end_traced(&mut self.core, cx.now);
+                }
                 if let Err(error) = result {
                     connection.broken(&error, &mut self.core, cx);
                 }
@@ -78,6 +82,7 @@ impl Service for PollGroup {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         debug_assert!(self.core.stores.is_empty(), "ordered with the input");
+        self.core.states.now = cx.now;
         self.core.work.bring();
         match message.0 {
             CoreMessage::Arrive { stream, handover } => self.arrive(stream, *handover, cx),
@@ -108,12 +113,14 @@ impl Service for PollGroup {
             CoreMessage::Stay { debt } => self.stay(debt),
             CoreMessage::TakeOver(arrival) => self.take_over(*arrival, cx),
             CoreMessage::Join { queue, controller } => self.join(*queue, Some(controller), cx),
+            CoreMessage::Trace(open) => self.core.traces.replace(open),
             CoreMessage::Shutdown => self.shut_down(cx),
         }
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         debug_assert!(self.core.stores.is_empty(), "ordered with the input");
+        self.core.states.now = cx.now;
         self.run_timers(cx);
         self.run_devices(cx);
         self.run_waiters(cx);

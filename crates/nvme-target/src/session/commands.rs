@@ -5,7 +5,7 @@
 //! an idle one frees the slots that it did not need since the last time.
 
 use crate::command::table::CommandKind;
-use crate::request::{CommandState, Slot, StateCounts};
+use crate::request::{CommandState, Slot, Transitions};
 use base::Time;
 use base::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ impl CommandTable {
     }
 
     /// Takes a slot for a command; `None` when the queue is full.
-    pub(crate) fn take(&mut self, cid: u16, counts: &mut StateCounts) -> Option<u16> {
+    pub(crate) fn take(&mut self, cid: u16, transitions: &mut Transitions) -> Option<u16> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if (self.slots.len() as u64) < u64::from(self.entries) => {
@@ -168,7 +168,7 @@ impl CommandTable {
         self.used += 1;
         self.peak = self.peak.max(u16::try_from(self.used).unwrap_or(u16::MAX));
         self.cids[usize::from(slot)] = u32::from(cid);
-        self.slots[usize::from(slot)] = Slot::dispatched(cid, counts);
+        self.slots[usize::from(slot)] = Slot::dispatched(cid, transitions);
         Some(slot)
     }
 
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     fn take(table: &mut CommandTable, cid: u16) -> Option<u16> {
-        table.take(cid, &mut StateCounts::default())
+        table.take(cid, &mut Transitions::default())
     }
 
     #[test]

@@ -148,8 +148,15 @@ impl Session {
         false
     }
 
-    /// Keeps a command that waits for a buffer, with its place in the wait lists.
-    pub(crate) fn stall(&mut self, command: &Command, payload: Payload<'_>, waits: u32) {
+    /// Keeps a command that was received at this time and waits for a buffer, with its place in
+    /// the wait lists.
+    pub(crate) fn stall(
+        &mut self,
+        command: &Command,
+        payload: Payload<'_>,
+        waits: u32,
+        received: Time,
+    ) {
         let arriving = match payload {
             Payload::Arriving(length) => length,
             Payload::None | Payload::Whole(..) => 0,
@@ -159,6 +166,7 @@ impl Session {
             Payload::None | Payload::Arriving(_) => None,
         };
         self.stalled = Some(Box::new(Stalled {
+            received,
             waits,
             command: *command,
             data,

@@ -375,6 +375,11 @@ impl Output {
         Some(self.queue.mark())
     }
 
+    /// Returns the mark of the answer that is appended next, or was appended last in this caravan.
+    pub(crate) fn filling_mark(&self) -> u64 {
+        self.queue.filling_mark()
+    }
+
     /// Returns true once the output before the mark has left.
     pub(crate) const fn has_left(&self, mark: u64) -> bool {
         self.queue.has_left(mark)

@@ -47,6 +47,8 @@ pub(crate) struct Session {
 /// receive, because nothing is received in the meantime.
 #[derive(Debug)]
 pub(crate) struct Stalled {
+    /// Receipt of the command.
+    pub(crate) received: Time,
     /// Place of the input in the wait lists.
     pub(crate) waits: u32,
     pub(crate) command: Command,

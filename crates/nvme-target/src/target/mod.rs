@@ -11,6 +11,7 @@ mod snapshot;
 mod subsystems;
 mod takeover;
 mod tenants;
+pub(crate) mod trace;
 mod wake;
 
 use crate::authentication::Authentication;
@@ -171,8 +172,17 @@ impl Target {
     pub(crate) fn change(&self) -> Result<MutexGuard<'_, ()>, TargetError> {
         // The lock guards no data, only the order of changes.
         let order = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_mailboxes()?;
+        Ok(order)
+    }
+
+    /// Checks that messages may be posted to the cores.
+    ///
+    /// # Errors
+    /// A core that does not take its messages.
+    pub(crate) fn check_mailboxes(&self) -> Result<(), TargetError> {
         match self.shared.swamped() {
-            None => Ok(order),
+            None => Ok(()),
             Some(core) => Err(TargetError::Undone(format!(
                 "the message queue of core {core} is full: the core does not process messages"
             ))),

@@ -38,5 +38,6 @@ mod steering;
 mod strangers;
 mod takeover;
 mod tokens;
+mod trace;
 mod undone_resizes;
 mod without_buffers;

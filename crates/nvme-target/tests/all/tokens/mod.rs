@@ -33,7 +33,7 @@ const OTHER: &str = "nqn.2026-11.io.example:other";
 const RATE: u64 = 1_000;
 
 /// A price, in thousandths of a token, at which 1 MiB takes minutes to pay for.
-const DEAR: u32 = 1_000_000;
+pub(crate) const DEAR: u32 = 1_000_000;
 
 fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
     let price = Price::milli(milli).expect("a price");
@@ -51,13 +51,13 @@ fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
 }
 
 /// Returns a device on which every unit costs `milli` thousandths of a token.
-fn device(milli: u32) -> Arc<DeviceQos> {
+pub(crate) fn device(milli: u32) -> Arc<DeviceQos> {
     let (model, curve) = measured(milli, RATE);
     DeviceQos::new("flash", TokenPoolRules::default(), model, curve)
 }
 
 /// Makes requests almost free; debts are then soon repaid.
-fn open(device: &DeviceQos) {
+pub(crate) fn open(device: &DeviceQos) {
     let (model, curve) = measured(1, qos::limits::RATE_MAX);
     device.recalibrate(model, curve);
 }
