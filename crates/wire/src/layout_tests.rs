@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader};
+use crate::nvme::ana::{AnaGroupDescriptor, AnaLogHeader};
 use crate::nvme::feature::HostBehavior;
 use crate::nvme::identify_controller::{NvmIdentifyController, PowerState};
 use crate::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
@@ -56,6 +57,8 @@ proptest! {
             FirmwareSlotLog,
             ChangedNamespaces,
             EffectsLog,
+            AnaLogHeader,
+            AnaGroupDescriptor,
             HostBehavior,
             ConnectData,
             DiscoveryLogHeader,
@@ -87,6 +90,8 @@ fn landmarks_are_where_the_specification_has_them() {
     bytes[78..80].copy_from_slice(&[0x34, 0x12]);
     bytes[128..134].copy_from_slice(&[1, 0, 2, 0, 0, 3]);
     bytes[320] = 10;
+    bytes[76] = 0b1000;
+    bytes[342..352].copy_from_slice(&[10, 0b1_1111, 2, 0, 0, 0, 1, 1, 0, 0]);
     bytes[514..516].copy_from_slice(&[0x00, 0x04]);
     bytes[516] = 7;
     bytes[525] = 7;
@@ -101,6 +106,9 @@ fn landmarks_are_where_the_specification_has_them() {
     assert_eq!(controller.cntlid, 0x1234);
     assert_eq!(controller.crdt, [1, 2, 0x300]);
     assert_eq!(controller.kas, 10);
+    assert_eq!(controller.cmic, IdentifyController::CMIC_ANA);
+    assert_eq!((controller.anatt, controller.anacap), (10, 0x1f));
+    assert_eq!((controller.anagrpmax, controller.nanagrpid), (2, 0x101));
     assert_eq!(controller.maxcmd, 1024);
     assert_eq!(controller.nn, 7);
     assert_eq!(
@@ -119,12 +127,14 @@ fn landmarks_are_where_the_specification_has_them() {
     let mut bytes = [0; 4096];
     bytes[0] = 0x80;
     bytes[26] = 1;
+    bytes[92..96].copy_from_slice(&[2, 1, 0, 0]);
     bytes[104] = 0xaa;
     bytes[120] = 0xbb;
     bytes[132..136].copy_from_slice(&[0, 0, 12, 0]);
     let namespace = IdentifyNamespace::parse(&bytes);
     assert_eq!(namespace.nsze, 0x80);
     assert_eq!(namespace.block_bytes(), Some(4096));
+    assert_eq!(namespace.anagrpid, 0x102);
     assert_eq!(namespace.nguid[0], 0xaa);
     assert_eq!(namespace.eui64[0], 0xbb);
 

@@ -109,13 +109,13 @@ layout! {
         nsetidmax: u16 = 338,
         /// ENDGIDMAX.
         endgidmax: u16 = 340,
-        /// ANATT, seconds.
+        /// ANATT: maximum time in the ANA state Change, seconds.
         anatt: u8 = 342,
-        /// ANACAP.
+        /// ANACAP: supported ANA states.
         anacap: u8 = 343,
-        /// ANAGRPMAX.
+        /// ANAGRPMAX: the highest ANA group identifier.
         anagrpmax: u32 = 344,
-        /// NANAGRPID.
+        /// NANAGRPID: number of ANA groups.
         nanagrpid: u32 = 348,
         /// PELS, in units of 64 KiB.
         pels: u32 = 352,
@@ -223,8 +223,12 @@ impl IdentifyController {
     pub const CMIC_MULTI_PORT: u8 = 1 << 0;
     /// CMIC: more than one controller.
     pub const CMIC_MULTI_CONTROLLER: u8 = 1 << 1;
+    /// CMIC: asymmetric namespace access.
+    pub const CMIC_ANA: u8 = 1 << 3;
     /// OAES: namespace attribute notices.
     pub const OAES_NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
+    /// OAES: asymmetric namespace access change notices.
+    pub const OAES_ANA_CHANGE: u32 = 1 << 11;
     /// OAES: discovery log page change notifications.
     pub const OAES_DISCOVERY_LOG_CHANGE: u32 = 1 << 31;
     /// CTRATT: 128-bit host identifiers.
@@ -239,6 +243,18 @@ impl IdentifyController {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA: offset and 32-bit length in Get Log Page.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
+    /// ANACAP: the state Optimized.
+    pub const ANACAP_OPTIMIZED: u8 = 1 << 0;
+    /// ANACAP: the state Non-Optimized.
+    pub const ANACAP_NON_OPTIMIZED: u8 = 1 << 1;
+    /// ANACAP: the state Inaccessible.
+    pub const ANACAP_INACCESSIBLE: u8 = 1 << 2;
+    /// ANACAP: the state Persistent Loss.
+    pub const ANACAP_PERSISTENT_LOSS: u8 = 1 << 3;
+    /// ANACAP: the state Change.
+    pub const ANACAP_CHANGE: u8 = 1 << 4;
+    /// ANACAP: a namespace never changes its group while attached.
+    pub const ANACAP_STABLE_GROUPS: u8 = 1 << 6;
     /// ONCS: Compare.
     pub const ONCS_COMPARE: u16 = 1 << 0;
     /// ONCS: Dataset Management.

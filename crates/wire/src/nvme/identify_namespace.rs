@@ -105,7 +105,7 @@ layout! {
         mcl: u32 = 76,
         /// MSRC: maximum source ranges in one Copy, zero-based.
         msrc: u8 = 80,
-        /// ANAGRPID.
+        /// ANAGRPID: its ANA group; 0 without ANA.
         anagrpid: u32 = 92,
         /// NSATTR: bit 0, write protected.
         nsattr: u8 = 99,
@@ -186,7 +186,7 @@ layout! {
         rescap: u8 = 2,
         /// FPI: format progress.
         fpi: u8 = 3,
-        /// ANAGRPID.
+        /// ANAGRPID: its ANA group; 0 without ANA.
         anagrpid: u32 = 4,
         /// NSATTR: bit 0, write protected.
         nsattr: u8 = 8,

@@ -4,6 +4,7 @@
 //! of Identify, Get Log Page and Get/Set Features.
 
 pub mod admin;
+pub mod ana;
 pub mod async_event;
 pub mod command;
 pub mod completion;
@@ -23,6 +24,7 @@ mod status_names;
 pub mod vendor;
 
 pub use admin::{Abort, AdminCommand, GetLogPage};
+pub use ana::{AnaGroup, AnaState};
 pub use async_event::AsyncEvent;
 pub use command::Command;
 pub use completion::Completion;

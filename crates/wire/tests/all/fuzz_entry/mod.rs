@@ -11,6 +11,7 @@ pub(crate) mod pretty;
 use pretty::{Queue, line};
 use testing::IoCommand;
 use wire::fabrics::{ConnectData, DiscoveryLogEntry, DiscoveryLogHeader, FabricsCommand};
+use wire::nvme::ana::{AnaGroupDescriptor, encode_ana_group, parse_ana_log};
 use wire::nvme::feature::HostBehavior;
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::identify_lists::{
@@ -371,6 +372,7 @@ pub(crate) fn structure(input: &[u8]) {
         DiscoveryLogHeader,
         DiscoveryLogEntry
     );
+    ana_log(input);
     let mut page = [0; 4096];
     fill(&mut page, input);
     let namespace = IdentifyNamespace::parse(&page);
@@ -390,6 +392,20 @@ pub(crate) fn structure(input: &[u8]) {
         assert_eq!(Nqn::from_field(&name.to_field()), Ok(name));
     }
     let _ = data.hostnqn();
+}
+
+/// Parses any bytes as an ANA log page: each accepted group is the same after encoding.
+fn ana_log(input: &[u8]) {
+    let Ok((_, groups)) = parse_ana_log(input) else {
+        return;
+    };
+    for group in groups {
+        let mut out = vec![0; AnaGroupDescriptor::SIZE + 4 * group.nsids().len()];
+        let (id, changes) = (group.group, group.change_count);
+        encode_ana_group(id, changes, group.state, group.nsids(), &mut out).expect("it fits");
+        let head = AnaGroupDescriptor::parse_prefix(&out).expect("a descriptor");
+        assert_eq!((head.group, head.nsids as usize), (id, group.nsids().len()));
+    }
 }
 
 /// Parses any page as every list of Identify.
