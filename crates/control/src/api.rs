@@ -22,6 +22,7 @@
 //! | `/v1/switch`, `/v1/switch/knobs` | GET, PATCH; GET |
 //! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST, PATCH; GET, PUT, DELETE |
 //! | `/v1/events` (`?after=`, `?wait_ms=`) | GET |
+//! | `/v1/trace` (`?tenant=`, `?host=`, `?nqn=`, `?nsid=`, `?opcode=`, `?slower_than_ns=`, `?sample=`) | GET |
 //! | `/v1/controllers`, `/v1/role`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 //! | `/`: the page for browsers, without a token | GET |
 //!
@@ -48,6 +49,7 @@ mod stats;
 mod subsystems;
 mod switch;
 mod tenants;
+mod trace;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -72,6 +74,7 @@ use state::ApiState;
 pub use stats::{health, scraped};
 pub use switch::KnobList;
 pub use tenants::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
+pub use trace::TraceLine;
 
 /// The routes of a process, and how it explains itself to a client.
 #[derive(Debug)]
@@ -106,6 +109,7 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         .merge(subsystems::routes())
         .merge(switch::routes())
         .merge(tenants::routes())
+        .merge(trace::routes())
         .with_state(ApiState { control, file });
     Routes {
         router,
@@ -113,7 +117,7 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         process: "a target",
         begin_at: "begin at / with a browser, or at /v1/config, /v1/devices, /v1/subsystems, /v1/hosts, \
                    /v1/listeners, /v1/shares, /v1/referrals, /v1/switch, /v1/tenants, /v1/events, \
-                   /v1/controllers, /v1/stats, /metrics or /healthz",
+                   /v1/trace, /v1/controllers, /v1/stats, /metrics or /healthz",
         takes_query: |path| path == "/v1/config",
     }
 }

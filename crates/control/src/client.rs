@@ -1,21 +1,25 @@
 //! A client of the HTTP interface of a running target.
 
 mod calibration;
+mod lines;
+mod post;
 mod tls;
 mod token;
 
 pub use calibration::calibrate;
 pub use hyper::Method;
+pub use lines::Lines;
+pub use post::Collector;
 pub use token::token;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use base::printable;
 use config::schema::ApiAddress;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::response::Parts;
-use hyper::{Request, StatusCode, header};
+use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,6 +27,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
 
 /// Time that an answer may take to a question that changes nothing: it waits for no core.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(90);
@@ -128,19 +133,24 @@ fn send(
     if_match: Option<&HeaderValue>,
 ) -> Result<Answer> {
     let (head, text) = exchanged(api, method, path, body, if_match)?;
-    let address = &api.address;
-    let body = if head.status == StatusCode::NO_CONTENT {
-        Value::Null
-    } else {
-        serde_json::from_slice(&text)
-            .with_context(|| format!("the server at {address} is not switchyard"))?
-    };
-    Ok(Answer {
-        status: head.status,
-        tag: head.headers.get(header::ETAG).cloned(),
-        body,
-        from: address.clone(),
-    })
+    Answer::new(&head, &text, &api.address)
+}
+
+impl Answer {
+    fn new(head: &Parts, text: &[u8], address: &ApiAddress) -> Result<Self> {
+        let body = if head.status == StatusCode::NO_CONTENT {
+            Value::Null
+        } else {
+            serde_json::from_slice(text)
+                .with_context(|| format!("the server at {address} is not switchyard"))?
+        };
+        Ok(Self {
+            status: head.status,
+            tag: head.headers.get(header::ETAG).cloned(),
+            body,
+            from: address.clone(),
+        })
+    }
 }
 
 /// Sends a request and returns the response.
@@ -151,10 +161,41 @@ fn exchanged(
     body: Option<&Value>,
     if_match: Option<&HeaderValue>,
 ) -> Result<(Parts, Bytes)> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let request = request(api, method, path, body, if_match)?;
+    let (timeout, hint) = match *request.method() {
+        Method::GET => (QUESTION_TIMEOUT, ""),
+        _ => (
+            CHANGE_TIMEOUT,
+            "; the change may still take effect, see `switchyard config show`",
+        ),
+    };
+    let answered = runtime()?.block_on(async {
+        tokio::time::timeout(timeout, exchange(api, request))
+            .await
+            .with_context(|| format!("no response within {} s{hint}", timeout.as_secs()))?
+    });
+    answered.with_context(|| unreachable(&api.address))
+}
+
+fn unreachable(address: &ApiAddress) -> String {
+    format!("cannot use the API at {address} (set the address with --api)")
+}
+
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the HTTP client")?;
+        .context("cannot start the HTTP client")
+}
+
+/// Returns a request to the interface, with the token if it is at a TCP port.
+fn request(
+    api: &Interface,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    if_match: Option<&HeaderValue>,
+) -> Result<Request<Full<Bytes>>> {
     let address = &api.address;
     let authority = address.authority();
     let is_tcp = authority.is_some();
@@ -171,23 +212,9 @@ fn exchanged(
         request = request.header(header::AUTHORIZATION, token.header());
     }
     let body = body.map(ToString::to_string).unwrap_or_default();
-    let request = request
+    request
         .body(Full::new(Bytes::from(body)))
-        .context("invalid HTTP request")?;
-    let (timeout, hint) = match *request.method() {
-        Method::GET => (QUESTION_TIMEOUT, ""),
-        _ => (
-            CHANGE_TIMEOUT,
-            "; the change may still take effect, see `switchyard config show`",
-        ),
-    };
-    let answered = runtime.block_on(async {
-        tokio::time::timeout(timeout, exchange(api, request))
-            .await
-            .with_context(|| format!("no response within {} s{hint}", timeout.as_secs()))?
-    });
-    answered
-        .with_context(|| format!("cannot use the API at {address} (set the address with --api)"))
+        .context("invalid HTTP request")
 }
 
 impl Answer {
@@ -230,28 +257,39 @@ pub fn escaped(name: &str) -> String {
 }
 
 async fn exchange(api: &Interface, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes)> {
+    collected(answered(api, request).await?).await
+}
+
+/// Sends the request; the body of its answer is still to be read.
+async fn answered(api: &Interface, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     match &api.address {
         ApiAddress::Loopback(address) => {
-            exchange_over(TcpStream::connect(address).await?, request).await
+            answered_over(TcpStream::connect(address).await?, request).await
         }
         ApiAddress::Https { host, port } => {
-            let tls = tls::connector(api.authority.as_deref())?;
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            exchange_over(tls::connect(&tls, host, stream).await?, request).await
+            let authority = api.authority.as_deref().context(
+                "https needs the certificate that the interface's own is checked by; name a PEM \
+                 file with --api-ca",
+            )?;
+            let stream = tls::connect((host, *port), authority, "--api-ca").await?;
+            answered_over(stream, request).await
         }
-        ApiAddress::Unix(path) => exchange_over(UnixStream::connect(path).await?, request).await,
+        ApiAddress::Unix(path) => answered_over(UnixStream::connect(path).await?, request).await,
     }
 }
 
-async fn exchange_over(
+async fn answered_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(Parts, Bytes)> {
+) -> Result<Response<Incoming>> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Ends with the connection; what goes wrong there, the request learns.
     tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
+    Ok(sender.send_request(request).await?)
+}
+
+async fn collected(response: Response<Incoming>) -> Result<(Parts, Bytes)> {
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX)
         .collect()

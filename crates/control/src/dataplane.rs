@@ -12,6 +12,8 @@ use config::ApplyError;
 use config::action::Action;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use target::Trace;
+use target::trace::TraceFilter;
 
 /// The dataplane: carries out actions, and shows its state.
 pub trait DataPlane: Send + Sync + 'static {
@@ -77,6 +79,16 @@ pub trait DataPlane: Send + Sync + 'static {
     /// first. A bounded number is kept; numbers have no gaps but for dropped events. As
     /// [`snapshot`](Self::snapshot) otherwise.
     fn events(&self, after: u64) -> Vec<TargetEvent>;
+
+    /// Opens a trace of I/O commands. As [`snapshot`](Self::snapshot) otherwise.
+    ///
+    /// # Errors
+    /// Too many traces are open, a core does not take messages, or there is no target.
+    fn trace(&self, filter: TraceFilter) -> Result<Trace, ApplyError> {
+        let _ = filter;
+        let error = "this process has no I/O commands";
+        Err(ApplyError::failed(error, "use the API of a target"))
+    }
 
     /// Begins to calibrate a device again while it serves, and returns at once. What comes out is
     /// in force as soon as it is done. May be called by several threads at a time, as the two below.

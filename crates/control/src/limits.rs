@@ -55,5 +55,12 @@ pub const API_STOP_GRACE_MS: u64 = 1_000;
 /// between.
 pub const EVENTS_WAIT_MS_MAX: u64 = 60_000;
 
+/// Interval at which the records of a trace are taken: the cores' room for them lasts that long.
+pub const TRACE_LOOK: Duration = Duration::from_millis(100);
+
+/// Longest time between two lines that count the lost records of a trace: by writing them, a target
+/// notices a client that has gone.
+pub const TRACE_LINE_PERIOD: Duration = Duration::from_secs(1);
+
 /// Interval at which a waiting request looks for events: events are about seconds.
 pub const EVENTS_LOOK: Duration = Duration::from_millis(100);

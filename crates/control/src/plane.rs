@@ -43,8 +43,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
+use target::trace::TraceFilter;
 use target::{
-    DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
+    DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target,
+    TargetError, Trace,
 };
 use tenancy::{authentication, tenancy};
 use transport::key_file::KeyFileError;
@@ -409,6 +411,16 @@ impl DataPlane for Plane {
 
     fn events(&self, after: u64) -> Vec<TargetEvent> {
         self.target.events(after)
+    }
+
+    fn trace(&self, filter: TraceFilter) -> Result<Trace, ApplyError> {
+        self.target.trace(filter).map_err(|error| match error {
+            TargetError::Invalid(reason) => {
+                let what_to_do = "end another `switchyard trace`";
+                ApplyError::new(ApplyErrorKind::Conflict, reason, what_to_do)
+            }
+            other => refused(other),
+        })
     }
 
     fn snapshot(&self) -> Snapshot {

@@ -112,14 +112,16 @@ async fn show(
     PathParts(name): PathParts<String>,
 ) -> Result<Response, ApiError> {
     let snapshot = state.snapshot().await?;
-    let tenants = tenants(&state.configuration());
-    match tenants.iter().find(|tenant| tenant.name == name) {
-        Some(tenant) => {
-            let tag = [(header::ETAG, entity_tag(tenant))];
-            Ok((tag, Json(view(tenant, &snapshot))).into_response())
-        }
-        None => Err(ApiError::from(missing(&name))),
-    }
+    let tenant = find(&state.configuration(), &name)?;
+    let tag = [(header::ETAG, entity_tag(&tenant))];
+    Ok((tag, Json(view(&tenant, &snapshot))).into_response())
+}
+
+/// Returns the tenant of this name.
+pub(super) fn find(configuration: &Configuration, name: &str) -> Result<Tenant, ApiError> {
+    let mut tenants = tenants(configuration).into_iter();
+    let found = tenants.find(|tenant| tenant.name == name);
+    found.ok_or_else(|| missing(name).into())
 }
 
 /// Tells one declaration of a tenant from another, while this process lives. `[RFC 9110 §8.8.3]`

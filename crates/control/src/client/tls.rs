@@ -1,4 +1,4 @@
-//! TLS to an interface of another machine.
+//! TLS to a server on another machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,26 +17,23 @@ use config::files::read_regular;
 /// Bytes of a file with authorities: all that systems trust take a quarter of this.
 const AUTHORITIES_BYTES_MAX: usize = 1 << 20;
 
-/// Returns what connects to interfaces whose certificates the file `authority` vouches for.
+/// Returns what connects to servers whose certificates the file `authority` vouches for; `option` names
+/// the file.
 ///
 /// # Errors
-/// No file, or one without a certificate.
-pub(super) fn connector(authority: Option<&Path>) -> Result<TlsConnector> {
-    let file = authority.context(
-        "https needs the certificate that the interface's own is checked by; name a PEM file with \
-         --api-ca",
-    )?;
-    let shown = file.display();
-    let text = read_regular(file, AUTHORITIES_BYTES_MAX);
-    let text = text.with_context(|| format!("--api-ca {shown}"))?;
+/// A file that cannot be read, or without a certificate.
+fn connector(authority: &Path, option: &str) -> Result<TlsConnector> {
+    let shown = authority.display();
+    let text = read_regular(authority, AUTHORITIES_BYTES_MAX);
+    let text = text.with_context(|| format!("{option} {shown}"))?;
     let mut authorities = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
-        let added = authorities.add(certificate.with_context(|| format!("--api-ca {shown}"))?);
-        added.with_context(|| format!("--api-ca {shown}"))?;
+        let added = authorities.add(certificate.with_context(|| format!("{option} {shown}"))?);
+        added.with_context(|| format!("{option} {shown}"))?;
     }
     ensure!(
         !authorities.is_empty(),
-        "--api-ca {shown}: it has no certificate in PEM form"
+        "{option} {shown}: it has no certificate in PEM form"
     );
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(TLS_VERSIONS)?;
@@ -47,19 +44,22 @@ pub(super) fn connector(authority: Option<&Path>) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Connects to the machine `host`, whose certificate must name it.
+/// Connects to a port of the machine `host`, whose certificate must name it and be signed by an
+/// authority of the file `authority`; `option` names the file.
 ///
 /// # Errors
-/// A certificate of another authority or machine, or no TLS there.
+/// A file without a certificate, a certificate of another authority or machine, or no TLS there.
 pub(super) async fn connect(
-    tls: &TlsConnector,
-    host: &str,
-    stream: TcpStream,
+    (host, port): (&str, u16),
+    authority: &Path,
+    option: &str,
 ) -> Result<TlsStream<TcpStream>> {
+    let tls = connector(authority, option)?;
     let name = ServerName::try_from(host.to_owned())?;
+    let stream = TcpStream::connect((host, port)).await?;
     tls.connect(name, stream).await.with_context(|| {
         format!(
-            "no TLS with {host}; its certificate must name {host} and be signed by one of --api-ca"
+            "no TLS with {host}; its certificate must name {host} and be signed by one of {option}"
         )
     })
 }

@@ -695,3 +695,32 @@ fn devices_over_the_interface_have_their_files_below_configured_folders() {
         }
     }
 }
+
+#[test]
+fn a_trace_of_what_there_is_not_is_refused() {
+    let (control, _) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    for (query, status, expected) in [
+        ("nsid=1", 400, "nqn is missing; write ?nqn=NQN&nsid=N"),
+        ("tenant=none", 404, "there is no tenant \"none\""),
+        (
+            "nqn=nqn.2026-11.com.example:none",
+            404,
+            "nqn.2026-11.com.example:none",
+        ),
+        (
+            "opcode=format",
+            400,
+            "there is no command \"format\"; name one of flush, write, read",
+        ),
+        ("slower_than_ns=-1", 400, "write ?tenant=NAME"),
+        ("slower_than_ns=", 400, "write ?tenant=NAME"),
+        ("sample=0", 400, "write ?tenant=NAME"),
+        ("slower_than_us=5", 400, "write ?tenant=NAME"),
+        // The plane of this test has no cores.
+        ("tenant=default", 500, "this process has no I/O commands"),
+    ] {
+        let error = get(&server, &format!("/v1/trace?{query}")).error(status);
+        assert!(error.contains(expected), "{query}: {error}");
+    }
+}
