@@ -69,6 +69,7 @@ pub(crate) use clients::{ClientLimit, Clients};
 use config::limits::CONFIGURATION_BYTES_MAX;
 pub use error::{ApiError, ErrorBody};
 pub use events::Events;
+pub use page::Page;
 pub use shares::{Shared, SharedAddress};
 use state::ApiState;
 pub use stats::{health, scraped};
@@ -94,7 +95,6 @@ pub struct Routes {
 /// The routes of a target. SIGHUP reads `file`.
 pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
     let router = Router::new()
-        .merge(access::routes())
         .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())
@@ -113,7 +113,7 @@ pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
         .with_state(ApiState { control, file });
     Routes {
         router,
-        public: page::routes(),
+        public: page::TARGET.routes(),
         process: "a target",
         begin_at: "begin at / with a browser, or at /v1/config, /v1/devices, /v1/subsystems, /v1/hosts, \
                    /v1/listeners, /v1/shares, /v1/referrals, /v1/switch, /v1/tenants, /v1/events, \
@@ -150,6 +150,7 @@ pub(crate) fn guarded(
         ApiError::not_found(error, begin_at)
     };
     router
+        .merge(access::routes())
         .route_layer(middleware::from_fn_with_state(takes_query, refuse_query))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)

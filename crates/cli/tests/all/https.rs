@@ -3,7 +3,7 @@
 use crate::common::{
     Folder, NQN, Serving, code, eventually, logging_program, program, stderr, stdout,
 };
-use crate::page::{Browser, log_in};
+use crate::page::{Browser, KNOBS, log_in};
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -155,7 +155,7 @@ fn a_browser_uses_the_page_over_tls() {
     };
     let secured = Secured::start("");
     browser.open(&format!("{}/", secured.api));
-    log_in(&browser, READ);
+    log_in(&browser, READ, KNOBS);
     let secure = browser.run(
         "return location.protocol === 'https:' && isSecureContext",
         serde_json::json!([]),

@@ -15,10 +15,9 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::state::ApiState;
 use crate::credentials::{Credentials, Role};
 
-pub(super) fn routes() -> Router<ApiState> {
+pub(super) fn routes() -> Router {
     Router::new().route("/v1/role", get(role))
 }
 

@@ -7,10 +7,10 @@ const find = (id) => document.getElementById(id);
 /** Returns a word as a POSIX shell reads it. */
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
-const command = (...words) => ['switchyard', ...words].map((word) => quoted(String(word))).join(' ');
+export const command = (...words) => ['switchyard', ...words].map((word) => quoted(String(word))).join(' ');
 
 const list = (text) => text.split(/[\s,]+/).filter(Boolean);
-const path = (...parts) => `/v1/${parts.map(encodeURIComponent).join('/')}`;
+export const path = (...parts) => `/v1/${parts.map(encodeURIComponent).join('/')}`;
 const numeric = (text) => (/^\d+$/.test(text) ? Number(text) : text);
 
 /** The dialog for one change at a time. */

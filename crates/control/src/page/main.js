@@ -1,9 +1,10 @@
 // The page: asks the API every 2 s, and shows the answers.
 
 import * as actions from './actions.js';
-import { ApiError, get, hasToken, setToken } from './api.js';
+import { get } from './api.js';
 import { Chart, Sparkline } from './chart.js';
-import { Model, PERIOD_MS, bytes, duration, number, percent, rate, service, time } from './model.js';
+import { Model, bytes, duration, number, percent, rate, service, time } from './model.js';
+import { Session } from './session.js';
 import { Table, setText } from './table.js';
 
 const find = (id) => document.getElementById(id);
@@ -18,16 +19,28 @@ let lastEvent = 0;
 let knobs = { presets: [], knobs: [] };
 let answers = 0;
 let configuration = null;
-let timer = 0;
 let selected = null;
+
+const session = new Session({
+  begin: async () => {
+    knobs = await get('/v1/switch/knobs');
+  },
+  refresh,
+  forget: () => {
+    model = new Model();
+    events = [];
+    lastEvent = 0;
+    configuration = null;
+  },
+});
 
 const dialog = new actions.Dialog(() => {
   configuration = null;
-  return tick();
+  return session.tick();
 });
 
 /** Opens a dialog that may first read from the API. */
-const open = (action, ...args) => Promise.resolve(action(dialog, ...args)).catch(fail);
+const open = (action, ...args) => Promise.resolve(action(dialog, ...args)).catch((error) => session.fail(error));
 
 const STATES = { met: '✓ met', missed: '▲ missed', 'over rate': '▲ over rate', waiting: '… waiting', active: 'active', idle: 'idle', 'no device': 'no model' };
 const STYLES = { met: 'good', missed: 'bad', 'over rate': 'warn', waiting: 'warn' };
@@ -335,91 +348,17 @@ async function refresh() {
   lastEvent = isRestarted ? 0 : news.last;
   model.take(stats, full);
   show(turned);
-  find('problem').hidden = true;
-  setText(find('state'), '● live');
-  find('state').className = 'good';
 }
 
-/** Refreshes now, and again after the period while the page is visible. */
-async function tick() {
-  clearTimeout(timer);
-  try {
-    await refresh();
-  } catch (error) {
-    fail(error);
-  }
-  clearTimeout(timer);
-  if (hasToken() && !document.hidden) timer = setTimeout(tick, PERIOD_MS);
-}
-
-function fail(error) {
-  if (error instanceof ApiError && error.status === 401) {
-    logOut(error.message);
-    return;
-  }
-  if (!(error instanceof ApiError)) console.error(error);
-  find('problem').textContent = error.message;
-  find('problem').hidden = false;
-  setText(find('state'), '▲ no data');
-  find('state').className = 'bad';
-}
-
-function logOut(message = '') {
-  setToken('');
-  clearTimeout(timer);
-  dialog.element.close();
-  model = new Model();
-  events = [];
-  lastEvent = 0;
-  configuration = null;
-  for (const id of ['content', 'session', 'sections']) find(id).hidden = true;
-  find('log-in').hidden = false;
-  find('log-in-error').textContent = message;
-  find('token').value = '';
-  find('token').focus();
-}
-
-async function begin() {
-  const { role } = await get('/v1/role');
-  knobs = await get('/v1/switch/knobs');
-  document.body.classList.toggle('read-only', role !== 'change');
-  find('read-only').hidden = role === 'change';
-  find('log-in').hidden = true;
-  for (const id of ['content', 'session', 'sections']) find(id).hidden = false;
-  await tick();
-}
-
-find('log-in-form').addEventListener('submit', async (event) => {
-  event.preventDefault();
-  setToken(find('token').value.trim());
-  try {
-    await begin();
-    find('main').focus();
-  } catch (error) {
-    logOut(error.message);
-  }
-});
-find('log-out').addEventListener('click', () => logOut());
 find('tenant-filter').addEventListener('input', (event) => tenants.setFilter(event.target.value));
 find('add-tenant').addEventListener('click', () => open(actions.addTenant));
 find('set-tenant').addEventListener('click', () => open(actions.setTenant, nameOfSelected()));
 find('remove-tenant').addEventListener('click', () => open(actions.removeTenant, nameOfSelected()));
 find('add-device').addEventListener('click', () => open(actions.addDevice));
 find('share').addEventListener('click', () => open(actions.share));
-document.addEventListener('visibilitychange', () => {
-  if (!document.hidden && hasToken()) tick();
-});
 
 function nameOfSelected() {
   return model.tenants.find(({ key }) => key === selected).name;
 }
 
-if (hasToken()) begin().catch((error) => (error.status === 401 ? logOut(error.message) : retry(error)));
-else logOut();
-
-/** The target does not answer yet: tries again. */
-function retry(error) {
-  find('content').hidden = false;
-  fail(error);
-  setTimeout(() => begin().catch(retry), PERIOD_MS);
-}
+session.start();

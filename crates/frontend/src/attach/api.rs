@@ -1,4 +1,4 @@
-//! `/v1/attachments`: attachments of a process of front ends, and its measurements.
+//! `/v1/attachments`: attachments of a process of front ends, its measurements, and its page.
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -12,18 +12,23 @@ use super::metrics::Scrape;
 use super::shared::SharedAttachments;
 use super::snapshot::{AttachmentSnapshot, AttachmentsAnswer};
 use control::Snapshot;
-use control::api::{ApiError, OfClients, PathParts, Routes, health, scraped};
+use control::api::{ApiError, OfClients, Page, PathParts, Routes, health, scraped};
 use control::server::Managed;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+const PAGE: Page = Page {
+    content: include_str!("page/content.html"),
+    script: include_str!("page/main.js"),
+};
 
 impl Managed for SharedAttachments {
     fn routes(&self) -> Routes {
         Routes {
             router: routes().with_state(self.clone()),
-            public: Router::new(),
+            public: PAGE.routes(),
             process: "a process of front ends",
-            begin_at: "begin at /v1/attachments, /v1/stats, /metrics or /healthz",
+            begin_at: "begin at / with a browser, or at /v1/attachments, /v1/stats, /metrics or /healthz",
             takes_query: |path| path.starts_with("/v1/attachments/"),
         }
     }

@@ -1,12 +1,16 @@
 //! The page of the API in a real browser.
 
 mod browser;
+mod front_ends;
 
 use crate::common::{Folder, NQN, Serving, device_model, endless_bench, eventually, program};
 pub(crate) use browser::Browser;
 use browser::{ESCAPE, TAB, http};
 use serde_json::{Value, json};
 use std::process::{Child, Command};
+
+/// A cell of the table that is filled last.
+pub(crate) const KNOBS: &str = "#knob-table tbody th";
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -83,7 +87,7 @@ impl Shown {
     /// Opens the page, and logs in.
     fn open(&self, browser: &Browser) {
         browser.open(&format!("http://{}/", self.api));
-        log_in(browser, TOKEN);
+        log_in(browser, TOKEN, KNOBS);
     }
 
     /// A host with a constant load, ended when dropped.
@@ -96,15 +100,20 @@ impl Shown {
 
     /// Runs a command as the page shows it.
     fn run(&self, command: &str) {
-        let line = format!("{command} --api {}", self.api);
-        let switchyard = std::path::Path::new(env!("CARGO_BIN_EXE_switchyard"));
-        let path = std::env::var("PATH").unwrap();
-        let path = format!("{}:{path}", switchyard.parent().unwrap().display());
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &line]).env("PATH", path);
-        let output = shell.env("SWITCHYARD_API_TOKEN", TOKEN).output().unwrap();
-        assert!(output.status.success(), "{line}: {output:?}");
+        run_shown(&self.api, command);
     }
+}
+
+/// Runs a command as the page shows it.
+fn run_shown(api: &str, command: &str) {
+    let line = format!("{command} --api {api}");
+    let switchyard = std::path::Path::new(env!("CARGO_BIN_EXE_switchyard"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", switchyard.parent().unwrap().display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).env("PATH", path);
+    let output = shell.env("SWITCHYARD_API_TOKEN", TOKEN).output().unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
 }
 
 struct Load(Child);
@@ -116,11 +125,12 @@ impl Drop for Load {
     }
 }
 
-pub(crate) fn log_in(browser: &Browser, token: &str) {
+/// Logs in, and waits until there is an element that matches.
+pub(crate) fn log_in(browser: &Browser, token: &str, awaited: &str) {
     browser.wait("document.getElementById('log-in').checkVisibility()");
     browser.set("#token", token);
     browser.click("#log-in-form button");
-    browser.wait("document.querySelector('#knob-table tbody th')");
+    browser.wait(&format!("document.querySelector('{awaited}')"));
 }
 
 /// Returns the texts of the cells of a column in the visible rows, by the heading's text.
@@ -387,7 +397,7 @@ fn a_browser_needs_a_token_and_a_role() {
     browser.click("#log-in-form button");
     browser.wait("document.getElementById('log-in-error').textContent.includes('token')");
     assert!(!browser.is_visible("#content"));
-    log_in(&browser, READ);
+    log_in(&browser, READ, KNOBS);
     browser.wait("document.getElementById('read-only').checkVisibility()");
     for button in ["#add-tenant", "#share", "#knob-table td button"] {
         assert!(!browser.is_visible(button), "{button}");
@@ -411,7 +421,7 @@ fn everybody_can_use_the_page() {
     browser.open(&format!("http://{}/", shown.api));
     browser.wait("document.getElementById('log-in').checkVisibility()");
     assert_eq!(faults(&browser), Vec::<String>::new(), "log-in");
-    log_in(&browser, TOKEN);
+    log_in(&browser, TOKEN, KNOBS);
     browser.wait("document.querySelector('#tenant-charts path.latency').getAttribute('d')");
     for scheme in ["light", "dark"] {
         browser.set_scheme(scheme);
