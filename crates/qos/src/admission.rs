@@ -8,6 +8,7 @@
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
+use crate::device_model::DeviceModel;
 use crate::limits::{RATE_MAX, TENANTS_MAX};
 use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
 use crate::token_pool::round_for;
@@ -114,10 +115,7 @@ pub enum Refusal {
 /// The tenants of a device, and their SLOs.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    model: CostModel,
-    curve: Curve,
-    /// Part of each SLO's latency that is kept in reserve, in thousandths.
-    reserve_permille: u64,
+    device: DeviceModel,
     tenants: BTreeMap<TenantId, Declaration>,
 }
 
@@ -127,9 +125,7 @@ impl Admission {
     #[must_use]
     pub fn new(model: CostModel, curve: Curve, reserve_permille: u64) -> Self {
         Self {
-            model,
-            curve,
-            reserve_permille: reserve_permille.min(999),
+            device: DeviceModel::new(model, curve, reserve_permille),
             tenants: BTreeMap::new(),
         }
     }
@@ -143,13 +139,13 @@ impl Admission {
     /// Returns the cost model.
     #[must_use]
     pub const fn model(&self) -> &CostModel {
-        &self.model
+        &self.device.costs
     }
 
     /// Returns the curve: read latency by load.
     #[must_use]
     pub const fn curve(&self) -> &Curve {
-        &self.curve
+        &self.device.curve
     }
 
     /// Returns the current plan.
@@ -189,7 +185,7 @@ impl Admission {
         let Declaration::LatencyCritical(slo) = declaration else {
             return Ok(others);
         };
-        let needed = slo.reservation(&self.model)?;
+        let needed = slo.reservation(&self.device.costs)?;
         let latency = self.latency_for(slo, needed, &others);
         if let Err(cause) = self.rate_for(slo) {
             let offer = Offer {
@@ -203,7 +199,7 @@ impl Admission {
             return Ok(plan);
         }
         let left = plan.rate - others.reserved;
-        let iops = Some(slo.iops_at(left, &self.model)).filter(|&iops| iops > 0);
+        let iops = Some(slo.iops_at(left, &self.device.costs)).filter(|&iops| iops > 0);
         let (percentile, strictest) = plan.strictest.unwrap_or((slo.percentile, slo.latency));
         Err(Refusal::NotEnough {
             needed,
@@ -235,9 +231,7 @@ impl Admission {
         tenants: &BTreeMap<TenantId, Declaration>,
     ) -> Result<Plan, (TenantId, Refusal)> {
         let with = |tenants| Self {
-            model: self.model,
-            curve: self.curve.clone(),
-            reserve_permille: self.reserve_permille,
+            device: self.device.clone(),
             tenants,
         };
         let all = with(tenants.clone());
@@ -266,7 +260,9 @@ impl Admission {
     fn is_sound(&self) -> bool {
         let mut slos = self.slos(None);
         self.tenants.len() <= TENANTS_MAX
-            && slos.all(|slo| self.rate_for(slo).is_ok() && slo.reservation(&self.model).is_ok())
+            && slos.all(|slo| {
+                self.rate_for(slo).is_ok() && slo.reservation(&self.device.costs).is_ok()
+            })
             && !self.plan().is_overcommitted()
     }
 
@@ -277,8 +273,8 @@ impl Admission {
 
     /// Sets a new measurement of the device. SLOs stay; the plan shows whether they can be met.
     pub fn recalibrate(&mut self, model: CostModel, curve: Curve) -> Plan {
-        self.model = model;
-        self.curve = curve;
+        self.device.costs = model;
+        self.device.curve = curve;
         self.plan()
     }
 
@@ -308,7 +304,7 @@ impl Admission {
 
     fn plan_for<'a>(&self, slos: impl Iterator<Item = &'a Slo>) -> Plan {
         let none = Plan {
-            rate: self.curve.capacity(),
+            rate: self.device.curve.capacity(),
             reserved: TokenRate::default(),
             round: round_for(None),
             strictest: None,
@@ -336,14 +332,13 @@ impl Admission {
     /// Returns the rate that an SLO reserves. After prices have risen, an admitted SLO may need
     /// more than the maximum rate: it then has the maximum rate, not zero.
     fn reserved(&self, slo: &Slo) -> TokenRate {
-        let rate = slo.reservation(&self.model);
+        let rate = slo.reservation(&self.device.costs);
         rate.unwrap_or(TokenRate(RATE_MAX))
     }
 
     /// Returns the rate at which the device meets an SLO's latency.
     fn rate_for(&self, slo: &Slo) -> Result<TokenRate, Unattainable> {
-        self.curve
-            .rate_for(slo.percentile, self.of_device(slo.latency))
+        self.device.rate_for(slo.percentile, slo.latency)
     }
 
     /// Returns the latency at which an SLO's rate would be admitted together with the plan
@@ -353,14 +348,6 @@ impl Admission {
         if total > others.rate {
             return None;
         }
-        let device = self.curve.latency_at(slo.percentile, total)?;
-        Some(Nanos(
-            (device.0 * 1000).div_ceil(1000 - self.reserve_permille),
-        ))
-    }
-
-    /// Returns the part of an SLO's latency that is available to the device.
-    const fn of_device(&self, latency: Nanos) -> Nanos {
-        Nanos(latency.0 - latency.0 * self.reserve_permille / 1000)
+        self.device.latency_at(slo.percentile, total)
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! - [`tokens`]: the unit of load. [`cost`]: the cost of a request; [`share`]: whether the load is
 //!   read-only.
-//! - [`slo`]: the declaration of a tenant. [`curve`]: the capacity of the device. [`admission`]:
-//!   compares both; [`tenants`]: the registry that applies it. [`overrun`]: tenants that exceed
-//!   their SLOs.
+//! - [`slo`]: the declaration of a tenant. [`curve`]: the capacity of the device, and
+//!   [`device_model`] with its prices. [`admission`]: compares both; [`tenants`]: the registry that
+//!   applies it. [`overrun`]: tenants that exceed their SLOs.
+//! - [`placement`]: chooses the target of a volume in a cluster.
 //! - [`fit`]: costs and curve from measurements. [`live`]: a newer curve from observations of a
 //!   device in service.
 //! - [`token_pool`] and [`account`]: state that threads share of a device and of a tenant.
@@ -27,10 +28,12 @@ pub mod account;
 pub mod admission;
 pub mod cost;
 pub mod curve;
+pub mod device_model;
 pub mod fit;
 pub mod limits;
 pub mod live;
 pub mod overrun;
+pub mod placement;
 pub mod share;
 pub mod slo;
 pub mod tenants;
@@ -43,6 +46,7 @@ pub use account::{Account, Contract};
 pub use admission::{Admission, Plan, Refusal};
 pub use cost::{CostModel, PricedOperation, Prices, units};
 pub use curve::Curve;
+pub use device_model::DeviceModel;
 pub use fit::Fit;
 pub use slo::{Declaration, Percentile, Slo, TenantId, Weight};
 pub use tenants::Tenants;

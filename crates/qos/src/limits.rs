@@ -141,6 +141,29 @@ pub const ASSIGNMENTS_MAX: usize = 65_536;
 /// Maximum number of ranges granted to a tenant.
 pub const GRANTS_MAX: usize = 4_096;
 
+// Placement.
+
+/// Maximum nodes of a cluster: ten times the size at which a decision is measured.
+pub const NODES_MAX: usize = 10_000;
+
+/// Maximum volumes of a cluster: ten times the number with which decisions are measured.
+pub const VOLUMES_MAX: usize = 1_000_000;
+
+/// Maximum legs of a volume.
+pub const LEGS_MAX: u8 = 4;
+
+/// Maximum part of its tokens that a node in use loses to a volume of similar latency, in parts per
+/// million: the goal for all losses of placement together.
+pub const SIMILAR_PPM: u64 = 50_000;
+
+/// Weight of a wasted token in the choice of a node, against an unused part of the same size: a
+/// volume wastes tokens as long as it stays, while an unused part waits for the next volume.
+pub const WASTE_WEIGHT: u64 = 100;
+
+/// Number of nodes that cannot be emptied, or relaxed, after which rebalancing stops to try: each
+/// takes up to a millisecond in a large cluster.
+pub const REBALANCE_FAILURES: usize = 32;
+
 // Threads.
 
 /// Maximum threads that schedule for one device: one bit each in a word.

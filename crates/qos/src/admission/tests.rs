@@ -265,7 +265,7 @@ proptest! {
             let plan = admission.plan();
             prop_assert!(!plan.is_overcommitted());
             for slo in admission.slos(None) {
-                let kept = admission.curve.latency_at(slo.percentile, plan.rate).unwrap();
+                let kept = admission.curve().latency_at(slo.percentile, plan.rate).unwrap();
                 prop_assert!(kept <= slo.latency);
             }
         }
