@@ -16,8 +16,8 @@ use kernel::Kernel;
 use reactor::arrivals::{Arrivals, DriverStep, Interest};
 use reactor::tls::{Attempts, Sealed, Server, Session, Side};
 use reactor::{
-    BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, ListPosition, OpKey,
-    Outcome, Received, SendList, SendListPool, SocketId, Stream, Wait, Wake,
+    BufferClass, BufferPool, Completion, Driver, DriverStats, IoSlice, ListPosition, ListenerId,
+    OpKey, Outcome, Received, SendList, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use secure::record::Alert;
 use shaking::{Dialling, Shaking};
@@ -570,6 +570,20 @@ impl SimDriver {
             };
             self.complete(key, Outcome::Received(received));
         }
+    }
+
+    /// Adds a listener at an address of the network.
+    fn listens(&mut self, address: SocketAddr, options: &SocketOptions) -> ListenerId {
+        self.listeners.push(Some(Listener {
+            address,
+            accept: None,
+            tls: match &options.tls {
+                Some(Side::Server(server)) => Some(Arc::clone(server)),
+                _ => None,
+            },
+        }));
+        let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");
+        ListenerId(number)
     }
 
     fn release(&mut self, key: OpKey, socket: SocketId) {

@@ -139,6 +139,14 @@ impl Network {
         Some(address)
     }
 
+    /// Sets the core that accepts the connections of a listener.
+    pub(crate) fn set_listener(&mut self, address: SocketAddr, core: Option<CoreNumber>) {
+        if let Some(listener) = self.listening.get_mut(&address) {
+            listener.core = core;
+            core.into_iter().for_each(|core| self.stirred.add(core));
+        }
+    }
+
     pub(crate) fn unlisten(&mut self, address: SocketAddr) {
         let listener = self.listening.remove(&address);
         for (_, end) in listener.into_iter().flat_map(|listener| listener.waiting) {

@@ -46,6 +46,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
         // The target's own threads, that of the log included, start within its bounds.
         Command::Serve(args) => cmd::serve::run(&args, output),
+        Command::Reload(args) => cmd::reload::run(&args),
         Command::Share(args) => cmd::share::add(&args, output),
         Command::Unshare(args) => cmd::share::remove(&args, output),
         Command::Discover(args) => cmd::discover::run(&args, output),

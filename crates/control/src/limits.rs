@@ -45,6 +45,12 @@ pub const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;
 /// are longer.
 pub const TAKEOVER_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time in which the caches of a target that is taken over write back while hosts are served.
+pub const TAKEOVER_DRAIN: Duration = Duration::from_secs(10);
+
+/// Pages of 4 KiB that each cache may then leave to the pause.
+pub const TAKEOVER_DIRTY_MAX: u32 = 1024;
+
 /// Time in which its successor opens all devices and starts. Hosts are served meanwhile.
 pub const TAKEOVER_START: Duration = Duration::from_secs(60);
 

@@ -127,6 +127,9 @@ impl Serving {
         };
         let mut others = available;
         others.retain(|core| !cores.contains(core));
+        let manager = ServiceManager::from_environment()?;
+        let origin = (options.config_path.clone(), manager.clone());
+        let given = Given::new(&running, &control, plane, door, origin);
         let server_options = ServerOptions {
             api: configuration.api.clone(),
             access: SocketAccess::of_interface(configuration),
@@ -137,7 +140,6 @@ impl Serving {
             cpus: (!others.is_empty()).then(|| numbers(&others)),
             socket,
         };
-        let manager = ServiceManager::from_environment()?;
         let teller = manager.clone();
         let terminate = move || {
             teller.tell("STOPPING=1");
@@ -145,7 +147,7 @@ impl Serving {
         };
         match server::run(Arc::clone(&control), server_options, terminate) {
             Ok(server) => Ok(Self {
-                giver: Giver::start(Given::new(&running, &control, plane, door), &server),
+                giver: Giver::start(given, &server),
                 running,
                 control,
                 server,
@@ -240,7 +242,10 @@ impl Prepared {
         }
         let target = Target::new(limits, cores.len())?;
         let (cpus, path) = (numbers(cores), options.config_path.as_deref());
-        let plane = Plane::with_keys(Arc::clone(&target), cpus, configuration, path)?;
+        let mut plane = Plane::with_keys(Arc::clone(&target), cpus, configuration, path)?;
+        if let Some(before) = &before {
+            plane.set_cache_life(before.taker.offer.cache_life);
+        }
         let plane = Arc::new(plane);
         let control = match &mut before {
             Some(before) => before.control(configuration, &plane, store)?,

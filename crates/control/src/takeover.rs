@@ -61,6 +61,8 @@ pub(crate) struct Offer {
     /// Number of the process, as hosts know it.
     pub(crate) incarnation: u64,
     pub(crate) devices: Vec<HandedDevice>,
+    /// The life of the caches, as hosts know it.
+    pub(crate) cache_life: u64,
     /// There is a state file; its lock is among the files.
     pub(crate) has_store: bool,
     /// There is an HTTP interface; its socket is among the files.

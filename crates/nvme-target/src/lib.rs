@@ -58,7 +58,7 @@ pub use stats::{CoreStats, Metric, MetricKind, NamespaceStats, TenantStats};
 pub use subsystem::{SubsystemOptions, serial_of};
 pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
 pub use switch::threads::ThreadsSnapshot;
-pub use takeover::{Handed, HandedState};
+pub use takeover::{Handed, HandedSockets, HandedState};
 pub use target::running::{RunningTarget, TargetOptions};
 pub use target::trace::Trace;
 pub use target::{Change, Target};

@@ -8,11 +8,14 @@
 use crate::change::ack::Pausing;
 use crate::controller::handed::HandedController;
 use crate::session::commands::Terms;
-use reactor::{SocketOptions, Stream};
+use reactor::tls::Session;
+use reactor::{ListeningSocket, SocketOptions, Stream};
+use secure::record::Fields;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zeroize::Zeroizing;
 
 /// The state of a connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -99,7 +102,7 @@ pub(crate) struct Departure {
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     pub(crate) connections: Vec<Departed>,
-    pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) listeners: Vec<ListeningSocket>,
 }
 
 impl Departure {
@@ -128,65 +131,113 @@ pub(crate) struct Departing {
 pub(crate) struct Arrival {
     pub(crate) connections: Vec<Departed>,
     /// Each with the address that it was added for.
-    pub(crate) listeners: Vec<(SocketAddr, OwnedFd, SocketOptions)>,
+    pub(crate) listeners: Vec<(SocketAddr, ListeningSocket, SocketOptions)>,
     /// Acknowledges that the first core has them.
     pub(crate) debt: Pausing,
+}
+
+impl HandedState {
+    /// Divides sockets of the kernel into those of connections and listeners.
+    #[must_use]
+    pub fn divide(&self, sockets: Vec<OwnedFd>) -> HandedSockets {
+        let mut sockets = sockets.into_iter();
+        let connections = sockets.by_ref().take(self.0.len());
+        HandedSockets {
+            connections: connections.map(|fd| Stream::Socket(fd, None)).collect(),
+            listeners: sockets.map(ListeningSocket::Socket).collect(),
+        }
+    }
 }
 
 /// A target's connections and listeners while no process serves them.
 #[derive(Debug)]
 pub struct Handed(pub(crate) Left);
 
-/// The state of all connections of a [`Handed`], without their sockets.
+/// The state of all connections of a [`Handed`], without their sockets and TLS: each with the length
+/// of the state of its TLS, 0 without.
 #[derive(Debug, Deserialize)]
-pub struct HandedState(Vec<HandedQueue>);
+pub struct HandedState(Vec<(usize, HandedQueue)>);
+
+/// The sockets of connections and listeners, in the order of the state, without TLS.
+#[derive(Debug)]
+pub struct HandedSockets {
+    connections: Vec<Stream>,
+    listeners: Vec<ListeningSocket>,
+}
 
 impl Handed {
-    /// Returns the state of all connections, their unprocessed bytes, and the sockets of connections
-    /// and listeners in the order of that state.
-    ///
-    /// # Errors
-    /// A connection that cannot leave its process.
-    pub fn parts(&self) -> Result<(impl Serialize, Vec<u8>, Vec<&OwnedFd>), String> {
-        let Left {
-            connections,
-            listeners,
-        } = &self.0;
-        let state: Vec<_> = connections.iter().map(|it| &*it.queue).collect();
-        let (mut rests, mut sockets) = (Vec::new(), Vec::new());
-        for Departed { stream, queue } in connections {
-            rests.extend_from_slice(&queue.rest);
-            match stream {
-                Stream::Socket(fd, None) => sockets.push(fd),
-                _ => return Err(format!("the connection of {} uses TLS", queue.peer)),
-            }
+    /// Returns the state of all connections, and the state of their TLS with their unprocessed bytes.
+    #[must_use]
+    pub fn state(&self) -> (impl Serialize, Zeroizing<Vec<u8>>) {
+        let pieces = self.0.connections.iter().map(|Departed { stream, queue }| {
+            let session = stream.session().map(Session::pack).unwrap_or_default();
+            (session, &**queue)
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let length = pieces
+            .iter()
+            .map(|(tls, queue)| tls.len() + queue.rest.len());
+        let mut bytes = Zeroizing::new(Vec::with_capacity(length.sum()));
+        let mut state = Vec::with_capacity(pieces.len());
+        for (session, queue) in pieces {
+            bytes.extend_from_slice(&session);
+            bytes.extend_from_slice(&queue.rest);
+            state.push((session.len(), queue));
         }
-        sockets.extend(listeners);
-        Ok((state, rests, sockets))
+        (state, bytes)
     }
 
-    /// The reverse of [`parts`](Self::parts).
+    /// Returns the sockets of the kernel: connections, then listeners.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<&OwnedFd> {
+        let connections = self.0.connections.iter().filter_map(|it| match &it.stream {
+            Stream::Socket(fd, _) => Some(fd),
+            Stream::Simulated(..) => None,
+        });
+        let listeners = self.0.listeners.iter().filter_map(|it| match it {
+            ListeningSocket::Socket(fd) => Some(fd),
+            ListeningSocket::Simulated(_) => None,
+        });
+        connections.chain(listeners).collect()
+    }
+
+    /// Returns the sockets alone.
+    #[must_use]
+    pub fn into_sockets(self) -> HandedSockets {
+        let connections = self.0.connections.into_iter();
+        HandedSockets {
+            connections: connections.map(|it| it.stream.without_session()).collect(),
+            listeners: self.0.listeners,
+        }
+    }
+
+    /// Joins [state](Self::state) and sockets again.
     ///
     /// # Errors
-    /// Parts that do not fit each other.
-    pub fn of_parts(
-        state: HandedState,
-        mut rests: &[u8],
-        sockets: Vec<OwnedFd>,
-    ) -> Result<Self, String> {
+    /// They do not fit each other.
+    pub fn join(state: HandedState, bytes: &[u8], sockets: HandedSockets) -> Result<Self, String> {
         let short = || "the state is incomplete".to_owned();
-        let mut sockets = sockets.into_iter();
+        if sockets.connections.len() != state.0.len() {
+            return Err(short());
+        }
+        let mut bytes = Fields(bytes);
         let mut connections = Vec::new();
-        for mut queue in state.0 {
-            let (own, others) = rests.split_at_checked(queue.rest_bytes).ok_or_else(short)?;
-            (queue.rest, rests) = (own.to_vec(), others);
-            let stream = Stream::Socket(sockets.next().ok_or_else(short)?, None);
+        for ((tls_bytes, mut queue), stream) in state.0.into_iter().zip(sockets.connections) {
+            let tls = bytes.bytes(tls_bytes).ok_or_else(short)?;
+            let stream = if tls_bytes == 0 {
+                stream
+            } else {
+                let malformed = || format!("the TLS of {} is malformed", queue.peer);
+                stream.with_session(Session::unpack(tls).ok_or_else(malformed)?)
+            };
+            queue.rest = bytes.bytes(queue.rest_bytes).ok_or_else(short)?.to_vec();
             let queue = Box::new(queue);
             connections.push(Departed { stream, queue });
         }
+        let listeners = sockets.listeners;
         Ok(Self(Left {
             connections,
-            listeners: sockets.collect(),
+            listeners,
         }))
     }
 

@@ -2,7 +2,8 @@
 
 use crate::memory::BufferPool;
 use crate::op::{
-    Completion, FileId, ListenerId, Op, OpKey, OpNamespace, SocketId, SocketOptions, Stream,
+    Completion, FileId, ListenerId, ListeningSocket, Op, OpKey, OpNamespace, SocketId,
+    SocketOptions, Stream,
 };
 use crate::op_namespace::OpNamespaceLease;
 use crate::send_list::SendListPool;
@@ -12,7 +13,6 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 
@@ -90,22 +90,18 @@ pub trait Driver {
     /// The pending accept completes for connections accepted before, and once more, with an error.
     ///
     /// # Errors
-    /// There is no such listener, no descriptor is left, or the driver has no kernel.
-    fn release_listener(&mut self, _listener: ListenerId) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    /// There is no such listener, or no descriptor is left.
+    fn release_listener(&mut self, listener: ListenerId) -> io::Result<ListeningSocket>;
 
     /// Takes over a listening socket. Returns its address.
     ///
     /// # Errors
-    /// As [`listen`](Self::listen), or the driver has no kernel.
+    /// As [`listen`](Self::listen).
     fn adopt_listener(
         &mut self,
-        _socket: OwnedFd,
-        _options: &SocketOptions,
-    ) -> io::Result<(ListenerId, SocketAddr)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+        socket: ListeningSocket,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)>;
 
     /// Returns true if [`adopt`](Self::adopt) has room for another connection. Connections being
     /// established count.

@@ -41,8 +41,8 @@ pub use memory::{
     prefetch,
 };
 pub use op::{
-    Allocation, Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, Received,
-    SocketId, SocketOptions, Stream, UblkCommand, accept_has_ended,
+    Allocation, Completion, FileId, ListenerId, ListeningSocket, Op, OpKey, OpNamespace, Outcome,
+    Received, SocketId, SocketOptions, Stream, UblkCommand, accept_has_ended,
 };
 pub use op_namespace::{Guard, OpNamespaceLease};
 pub use random::fill_random;

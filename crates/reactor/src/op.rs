@@ -98,15 +98,47 @@ impl Stream {
         }
     }
 
+    /// Returns the keys of TLS; `None` without TLS.
+    #[must_use]
+    pub fn session(&self) -> Option<&Session> {
+        match self {
+            Self::Socket(_, session) | Self::Simulated(_, session) => session.as_deref(),
+        }
+    }
+
     /// Returns what TLS proved about the peer; `None` without TLS.
     #[must_use]
     pub fn proven(&self) -> Option<&Proven> {
+        self.session().map(Session::proven)
+    }
+
+    /// Returns the connection alone.
+    #[must_use]
+    pub fn without_session(self) -> Self {
         match self {
-            Self::Socket(_, session) | Self::Simulated(_, session) => {
-                session.as_deref().map(Session::proven)
-            }
+            Self::Socket(fd, _) => Self::Socket(fd, None),
+            Self::Simulated(end, _) => Self::Simulated(end, None),
         }
     }
+
+    /// Returns the connection with these keys of TLS.
+    #[must_use]
+    pub fn with_session(self, session: Session) -> Self {
+        let session = Some(Box::new(session));
+        match self {
+            Self::Socket(fd, _) => Self::Socket(fd, session),
+            Self::Simulated(end, _) => Self::Simulated(end, session),
+        }
+    }
+}
+
+/// A listening socket that no driver currently owns. Connections wait in it.
+#[derive(Debug)]
+pub enum ListeningSocket {
+    /// A socket of the kernel.
+    Socket(OwnedFd),
+    /// A listener in the simulator, by its address.
+    Simulated(SocketAddr),
 }
 
 base::with_defaults! {

@@ -2,8 +2,8 @@
 
 use crate::uring::UringDriver;
 use crate::{
-    BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
-    OpNamespaceLease, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
+    BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, ListeningSocket, Op, OpKey,
+    OpNamespace, OpNamespaceLease, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use base::Time;
 use base::units::CoreId;
@@ -86,6 +86,18 @@ impl<R: Replace> Driver for PassThrough<R> {
 
     fn close_listener(&mut self, listener: ListenerId) {
         self.inner.close_listener(listener);
+    }
+
+    fn release_listener(&mut self, listener: ListenerId) -> io::Result<ListeningSocket> {
+        self.inner.release_listener(listener)
+    }
+
+    fn adopt_listener(
+        &mut self,
+        socket: ListeningSocket,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        self.inner.adopt_listener(socket, options)
     }
 
     fn adopt(&mut self, stream: Stream) -> SocketId {

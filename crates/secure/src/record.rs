@@ -5,6 +5,10 @@
 //! place with one of them, an [`Opener`] decrypts records in place with the other. Nothing of a
 //! record is returned before its tag was verified. After an error the connection must end.
 
+mod packed;
+
+pub use packed::{Fields, pack, unpack};
+
 use crate::Hash;
 use crate::hash::label;
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -60,6 +64,15 @@ impl Suite {
             [0x13, 0x01] => Some(Self::Aes128GcmSha256),
             [0x13, 0x02] => Some(Self::Aes256GcmSha384),
             _ => None,
+        }
+    }
+
+    /// Returns its number in the registry of suites.
+    #[must_use]
+    pub const fn number(self) -> [u8; 2] {
+        match self {
+            Self::Aes128GcmSha256 => [0x13, 0x01],
+            Self::Aes256GcmSha384 => [0x13, 0x02],
         }
     }
 

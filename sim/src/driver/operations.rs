@@ -4,10 +4,9 @@ use super::{IDLE_TURN, Listener, RECEIVE_QUEUES, Rest, SimDriver};
 use base::units::CoreId;
 use base::{Nanos, Time};
 use reactor::arrivals::Wanted;
-use reactor::tls::Side;
 use reactor::{
-    BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, Op, OpKey, OpNamespace,
-    Outcome, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
+    BufferPool, Completion, Driver, DriverStats, FileId, ListenerId, ListeningSocket, Op, OpKey,
+    OpNamespace, Outcome, SendListPool, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::fs::File;
 use std::io;
@@ -117,19 +116,11 @@ impl Driver for SimDriver {
         address: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let network = &mut self.world.borrow_mut().network;
-        let bound = network.listen(address, Some(self.number));
+        let mut world = self.world.borrow_mut();
+        let bound = world.network.listen(address, Some(self.number));
+        drop(world);
         let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
-        self.listeners.push(Some(Listener {
-            address: bound,
-            accept: None,
-            tls: match &options.tls {
-                Some(Side::Server(server)) => Some(Arc::clone(server)),
-                _ => None,
-            },
-        }));
-        let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");
-        Ok((ListenerId(number), bound))
+        Ok((self.listens(bound, options), bound))
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
@@ -141,6 +132,34 @@ impl Driver for SimDriver {
                 self.complete(key, Outcome::Accepted(Err(error)));
             }
         }
+    }
+
+    fn release_listener(&mut self, listener: ListenerId) -> io::Result<ListeningSocket> {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        let taken = slot.and_then(Option::take);
+        let Listener {
+            address, accept, ..
+        } = taken.ok_or(io::ErrorKind::NotConnected)?;
+        self.world.borrow_mut().network.set_listener(address, None);
+        if let Some(key) = accept {
+            let error = io::ErrorKind::ConnectionAborted.into();
+            self.complete(key, Outcome::Accepted(Err(error)));
+        }
+        Ok(ListeningSocket::Simulated(address))
+    }
+
+    fn adopt_listener(
+        &mut self,
+        socket: ListeningSocket,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let ListeningSocket::Simulated(address) = socket else {
+            unreachable!("a socket of the kernel does not reach the simulation");
+        };
+        let mut world = self.world.borrow_mut();
+        world.network.set_listener(address, Some(self.number));
+        drop(world);
+        Ok((self.listens(address, options), address))
     }
 
     fn has_room_for_socket(&self) -> bool {

@@ -191,6 +191,8 @@ struct CacheState {
     writer: Option<(Arc<Bell>, Time)>,
     /// True while the device is being changed: no channel reads ahead or writes back on its own.
     held: bool,
+    /// Pages are written back as soon as they are dirty.
+    drains: bool,
     counters: CacheSnapshot,
 }
 
@@ -276,6 +278,7 @@ impl Cache {
             reported: 0,
             writer: None,
             held: false,
+            drains: false,
             counters: CacheSnapshot::default(),
         };
         let shared = SharedCache {
@@ -336,6 +339,13 @@ impl Cache {
             dirty: state.table.unsaved_pages(),
             ..state.counters
         }
+    }
+
+    /// Writes pages back as soon as they are dirty, instead of by number and age, or ends that.
+    pub fn set_draining(&self, drains: bool) {
+        let mut state = self.shared.lock();
+        state.drains = drains;
+        state.open.iter().for_each(|bell| bell.ring());
     }
 
     /// Returns true while there is a channel, which may write pages back even after its close was

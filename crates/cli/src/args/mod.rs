@@ -18,6 +18,7 @@ mod names;
 mod objects;
 #[cfg(test)]
 mod reference;
+mod reload;
 mod serve;
 mod share;
 mod switch;
@@ -44,6 +45,7 @@ pub use objects::{
     AllowedHost, HostCommand, HostCommandArgs, ListenerArgs, ListenerCommand, NamespaceArgs,
     NamespaceCommand, NamespaceId, Part, SubsystemArgs, SubsystemCommand,
 };
+pub use reload::ReloadArgs;
 pub use serve::ServeArgs;
 pub use share::{ShareArgs, SharedDevice, UnshareArgs};
 pub use switch::{SwitchCommand, SwitchCommandArgs};
@@ -81,6 +83,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(ServeArgs),
+    Reload(ReloadArgs),
     Share(ShareArgs),
     Unshare(UnshareArgs),
     Discover(DiscoverArgs),

@@ -18,6 +18,7 @@ pub mod key;
 pub mod man;
 pub mod objects;
 pub mod read;
+pub mod reload;
 pub mod serve;
 pub mod share;
 mod signals;

@@ -5,6 +5,7 @@ use super::devices::{HandedDevice, TakenOver};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 impl Plane {
     /// Returns the devices for the process that takes the target over, and the files of those that
@@ -15,12 +16,6 @@ impl Plane {
     pub(crate) fn hand_over(&self) -> Result<(Vec<HandedDevice>, Vec<File>), String> {
         let (mut devices, mut files) = (Vec::new(), Vec::new());
         for (name, device) in &self.opened().devices {
-            if device.cache.is_some() {
-                return Err(format!(
-                    "device {name:?} has a write-back cache, which is memory of the running target: \
-                     restart the target instead"
-                ));
-            }
             let file = match device.innermost.upgrade() {
                 Some(innermost) => innermost.hand_over(),
                 None => Ok(None),
@@ -35,6 +30,50 @@ impl Plane {
             files.extend(file);
         }
         Ok((devices, files))
+    }
+
+    /// Has write-back caches write at once, or as usual.
+    pub(crate) fn drain_caches(&self, drain: bool) {
+        for device in self.opened().devices.values() {
+            device.cache.iter().for_each(|it| it.set_draining(drain));
+        }
+    }
+
+    /// Waits until no cache has more than `most` pages to write back.
+    ///
+    /// # Errors
+    /// One that has more after this time.
+    pub(crate) fn wait_for_caches(&self, most: u32, patience: Duration) -> Result<(), String> {
+        let end = Instant::now() + patience;
+        loop {
+            let opened = self.opened();
+            let dirty = opened.devices.iter().find_map(|(name, device)| {
+                let pages = device.cache.as_ref()?.snapshot().dirty;
+                (pages > most).then(|| (name.clone(), pages))
+            });
+            drop(opened);
+            let Some((name, pages)) = dirty else {
+                return Ok(());
+            };
+            if Instant::now() >= end {
+                return Err(format!(
+                    "device {name:?} has {pages} pages of its cache to write back after {} s: retry \
+                     with less load, or restart the target",
+                    patience.as_secs()
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns the life of caches, which ends with the content of unwritten pages.
+    pub(crate) const fn cache_life(&self) -> u64 {
+        self.cache_life
+    }
+
+    /// Continues the life of the caches of another process, which have written everything back.
+    pub(crate) const fn set_cache_life(&mut self, life: u64) {
+        self.cache_life = life;
     }
 
     /// Copies the content of devices that is memory of this process, while no core serves: first

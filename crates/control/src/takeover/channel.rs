@@ -6,8 +6,9 @@
 use super::Message;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, sockopt,
+    SendAncillaryMessage, SendFlags, UCred, sockopt,
 };
+use rustix::process::Pid;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +27,10 @@ const FILES_MAX: u64 = 1 << 20;
 
 /// A connection to the other process.
 #[derive(Debug)]
-pub(super) struct Channel(UnixStream);
+pub(super) struct Channel {
+    stream: UnixStream,
+    peer: Pid,
+}
 
 /// A received frame.
 #[derive(Debug)]
@@ -42,18 +46,23 @@ impl Channel {
     /// # Errors
     /// It is of another user.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
-        let peer = sockopt::socket_peercred(&stream)?.uid;
-        if peer != rustix::process::geteuid() && !peer.is_root() {
-            let text = format!("it runs as user {}; use the same user", peer.as_raw());
+        let UCred { pid: peer, uid, .. } = sockopt::socket_peercred(&stream)?;
+        if uid != rustix::process::geteuid() && !uid.is_root() {
+            let text = format!("it runs as user {}; use the same user", uid.as_raw());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        Ok(Self(stream))
+        Ok(Self { stream, peer })
+    }
+
+    /// Returns the ID of the process at the other end, as this one sees it.
+    pub(super) const fn peer(&self) -> Pid {
+        self.peer
     }
 
     /// Sets the time for which a send or a receive may make no progress.
     pub(super) fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.0.set_read_timeout(Some(patience))?;
-        self.0.set_write_timeout(Some(patience))
+        self.stream.set_read_timeout(Some(patience))?;
+        self.stream.set_write_timeout(Some(patience))
     }
 
     /// Sends a message alone.
@@ -70,16 +79,16 @@ impl Channel {
     ) -> io::Result<()> {
         let text = Zeroizing::new(serde_json::to_vec(message)?);
         for number in [text.len(), bytes.len(), files.len()] {
-            self.0.write_all(&(number as u64).to_le_bytes())?;
+            self.stream.write_all(&(number as u64).to_le_bytes())?;
         }
-        self.0.write_all(&text)?;
-        self.0.write_all(bytes)?;
+        self.stream.write_all(&text)?;
+        self.stream.write_all(bytes)?;
         for batch in files.chunks(BATCH) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             control.push(SendAncillaryMessage::ScmRights(batch));
             let one = [IoSlice::new(&[0])];
-            rustix::net::sendmsg(&self.0, &one, &mut control, SendFlags::NOSIGNAL)?;
+            rustix::net::sendmsg(&self.stream, &one, &mut control, SendFlags::NOSIGNAL)?;
         }
         Ok(())
     }
@@ -87,7 +96,7 @@ impl Channel {
     /// Receives a message; `None` if the other process has closed the connection.
     pub(super) fn receive(&mut self) -> io::Result<Option<Frame>> {
         let mut header = [[0; 8]; 3];
-        match self.0.read_exact(header.as_flattened_mut()) {
+        match self.stream.read_exact(header.as_flattened_mut()) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other?,
         }
@@ -98,9 +107,9 @@ impl Channel {
                 "it speaks another language",
             ));
         }
-        let text = Zeroizing::new(self.read(text)?);
+        let text = self.read(text)?;
         let message = serde_json::from_slice(&text)?;
-        let bytes = Zeroizing::new(self.read(bytes)?);
+        let bytes = self.read(bytes)?;
         let mut files = Vec::new();
         while (files.len() as u64) < count {
             self.receive_files(&mut files)?;
@@ -112,10 +121,13 @@ impl Channel {
         }))
     }
 
-    /// Reads bytes; the memory grows with what arrives.
-    fn read(&mut self, length: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let read = (&mut self.0).take(length).read_to_end(&mut bytes)? as u64;
+    /// Reads bytes, which may be secrets: memory that grows would leave copies behind. The kernel gives
+    /// the memory as bytes arrive.
+    fn read(&mut self, length: u64) -> io::Result<Zeroizing<Vec<u8>>> {
+        let mut bytes = Zeroizing::new(Vec::new());
+        let capacity = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        bytes.try_reserve_exact(capacity)?;
+        let read = (&mut self.stream).take(length).read_to_end(&mut bytes)? as u64;
         if read < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -128,7 +140,7 @@ impl Channel {
         let mut one = [0];
         let flags = RecvFlags::CMSG_CLOEXEC;
         let mut into = [IoSliceMut::new(&mut one)];
-        let received = rustix::net::recvmsg(self.0.as_fd(), &mut into, &mut control, flags)?;
+        let received = rustix::net::recvmsg(self.stream.as_fd(), &mut into, &mut control, flags)?;
         let before = files.len();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(given) = message {

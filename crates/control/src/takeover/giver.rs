@@ -3,15 +3,16 @@
 use super::channel::{Channel, Frame};
 use super::{Message, Offer, PROTOCOL, address_of};
 use crate::control::Control;
-use crate::limits::{TAKEOVER_PATIENCE, TAKEOVER_START};
+use crate::limits::{TAKEOVER_DIRTY_MAX, TAKEOVER_DRAIN, TAKEOVER_PATIENCE, TAKEOVER_START};
 use crate::plane::Plane;
+use crate::process::service_manager::ServiceManager;
 use crate::server::Server;
-use config::schema::TlsMode;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -30,6 +31,9 @@ pub(crate) struct Given {
     first: Option<SocketAddr>,
     /// The socket at which successors connect, from the process before.
     door: Option<OwnedFd>,
+    /// The configuration file, which is applied first.
+    file: Option<PathBuf>,
+    manager: ServiceManager,
 }
 
 impl Given {
@@ -39,6 +43,7 @@ impl Given {
         control: &Arc<Control>,
         plane: Arc<Plane>,
         door: Option<OwnedFd>,
+        (file, manager): (Option<PathBuf>, ServiceManager),
     ) -> Self {
         Self {
             target: Arc::clone(&running.handle),
@@ -47,6 +52,8 @@ impl Given {
             api: None,
             first: running.addresses.first().copied(),
             door,
+            file,
+            manager,
         }
     }
 }
@@ -122,6 +129,7 @@ fn wait(given: &Given, door: &UnixListener, is_given: &AtomicBool) {
             }
             Err(reason) => {
                 tracing::error!("not taken over, and serving again: {reason}");
+                given.plane.drain_caches(false);
                 given.control.set_leaving(false);
             }
         }
@@ -131,12 +139,18 @@ fn wait(given: &Given, door: &UnixListener, is_given: &AtomicBool) {
 /// Gives the target to one successor, up to the point of no return.
 fn give(given: &Given, door: &UnixListener, mut channel: Channel) -> Result<String, String> {
     prepare(given, door, &mut channel).map_err(|reason| refuse(&mut channel, reason))?;
+    // With more, the pause is longer.
+    let _ = given
+        .plane
+        .wait_for_caches(TAKEOVER_DIRTY_MAX, TAKEOVER_DRAIN);
     let begun = Instant::now();
     let handed = match given.target.depart(TAKEOVER_PATIENCE) {
         Ok(handed) => handed,
         Err(error) => return Err(refuse(&mut channel, error.to_string())),
     };
-    let carried = given.plane.carry_devices();
+    let plane = &given.plane;
+    let written = plane.wait_for_caches(0, TAKEOVER_PATIENCE);
+    let carried = written.and_then(|()| plane.carry_devices());
     let sent = carried.and_then(|()| send_state(&handed, &mut channel));
     let sent = sent.and_then(|()| expect_taken(&mut channel));
     if let Err(reason) = sent {
@@ -155,6 +169,9 @@ fn give(given: &Given, door: &UnixListener, mut channel: Channel) -> Result<Stri
     );
     // If it was killed since, its hosts reconnect to what is started next.
     let _ = channel.tell(&Message::Go);
+    // The service ends with its main process. The service manager may not read this for a while.
+    let successor = channel.peer().as_raw_pid();
+    given.manager.tell(&format!("MAINPID={successor}"));
     Ok(summary)
 }
 
@@ -182,15 +199,14 @@ fn prepare(given: &Given, door: &UnixListener, channel: &mut Channel) -> Result<
         }
         other => return Err(unexpected(&other)),
     }
-    let configuration = given.control.configuration();
-    if configuration
-        .listeners()
-        .any(|(_, tls)| tls != TlsMode::Off)
-    {
-        return Err("sessions of TLS stay with their process: restart the target instead".into());
+    // What a pipe gave cannot be read again.
+    if let Some(file) = given.file.as_ref().filter(|file| file.is_file()) {
+        let applied = given.control.replace_from_file(file);
+        applied.map_err(|error| format!("{} is not in force: {error}", file.display()))?;
     }
     // Changes from here on would be lost.
     let state = given.control.set_leaving(true);
+    given.plane.drain_caches(true);
     let (devices, files) = given.plane.hand_over()?;
     let store = given.control.share_store();
     let store = store.map_err(|error| format!("the lock of the state file: {error}"))?;
@@ -200,6 +216,7 @@ fn prepare(given: &Given, door: &UnixListener, channel: &mut Channel) -> Result<
         state,
         incarnation: given.target.limits().incarnation,
         devices,
+        cache_life: given.plane.cache_life(),
         has_store: store.is_some(),
         has_api: given.api.is_some(),
         listeners: listeners.map(|it| it.bound.address).collect(),
@@ -218,12 +235,13 @@ fn prepare(given: &Given, door: &UnixListener, channel: &mut Channel) -> Result<
 }
 
 fn send_state(handed: &Handed, channel: &mut Channel) -> Result<(), String> {
-    let (state, rests, sockets) = handed.parts()?;
+    let (state, rests) = handed.state();
     let state = serde_json::to_vec(&state).map_err(|error| error.to_string())?;
     let state = Zeroizing::new(state);
     let length = (state.len() as u64).to_le_bytes();
     let bytes = Zeroizing::new([&length[..], &state, &rests].concat());
-    let sockets: Vec<_> = sockets.into_iter().map(OwnedFd::as_fd).collect();
+    let sockets = handed.sockets().into_iter().map(OwnedFd::as_fd);
+    let sockets: Vec<_> = sockets.collect();
     let sent = channel.send(&Message::State, &bytes, &sockets);
     sent.map_err(|error| format!("cannot send the connections: {error}"))
 }

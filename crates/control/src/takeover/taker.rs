@@ -135,7 +135,8 @@ fn unpack(frame: Frame) -> Result<Handed, String> {
     let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| short())?;
     let (state, rests) = rest.split_at_checked(length).ok_or_else(short)?;
     let state: HandedState = serde_json::from_slice(state).map_err(|error| error.to_string())?;
-    Handed::of_parts(state, rests, frame.files)
+    let sockets = state.divide(frame.files);
+    Handed::join(state, rests, sockets)
 }
 
 fn receive(channel: &mut Channel) -> Result<Frame, TakeOverError> {

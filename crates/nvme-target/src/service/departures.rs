@@ -21,9 +21,8 @@ use crate::takeover::{
     Arrival, Departed, Departing, Departure, HandedFormat, HandedPair, HandedQueue,
 };
 use base::{SlabKey, Time};
-use reactor::{Context, Op, OpKey, SocketOptions, Stream};
+use reactor::{Context, ListeningSocket, Op, OpKey, SocketOptions, Stream};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use switch::Class;
 use transport::Receiver;
@@ -299,7 +298,7 @@ impl PollGroup {
     fn listen_again(
         &mut self,
         address: SocketAddr,
-        socket: OwnedFd,
+        socket: ListeningSocket,
         options: &SocketOptions,
         cx: &mut Context<'_>,
     ) {

@@ -7,12 +7,13 @@ use crate::message::{CoreMessage, Message};
 use crate::takeover::{Arrival, Departure, Handed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Target {
-    /// Releases all listeners and connections for another process, within `patience`: commands in
-    /// flight are answered, later ones are handed over. The devices are idle when this returns, and
-    /// no other change may be made until [`take_over`](Self::take_over).
+    /// Releases all listeners and connections for another process: commands in flight are answered,
+    /// later ones are handed over. The devices are idle when this returns, and no other change may be
+    /// made until [`take_over`](Self::take_over). Cores have `patience` to release what they have, and
+    /// once more for queues that were on their way between them.
     ///
     /// # Errors
     /// A core that cannot release everything in time, for example because a device does not answer;
@@ -20,14 +21,12 @@ impl Target {
     pub fn depart(&self, patience: Duration) -> Result<Handed, TargetError> {
         let order = self.change()?;
         let departure = Arc::new(Departure::default());
-        let end = Instant::now() + patience;
         let leave = || {
-            let left = end.saturating_duration_since(Instant::now());
             let leaves = |debt| CoreMessage::Depart {
                 departure: Arc::clone(&departure),
                 debt,
             };
-            self.tell_all(leaves).wait(left)
+            self.tell_all(leaves).wait(patience)
         };
         // A queue on its way between two cores arrives before the second message.
         let done = leave().and_then(|()| leave());
@@ -41,9 +40,9 @@ impl Target {
 
     /// Serves all connections again.
     fn stay(&self, departure: &Departure) -> Result<(), AckError> {
-        self.end_departure()?;
+        let ended = self.end_departure();
         let handed = Handed(std::mem::take(&mut departure.left()));
-        self.give(handed)
+        self.give(handed).and(ended)
     }
 
     fn end_departure(&self) -> Result<(), AckError> {
@@ -102,8 +101,9 @@ impl Target {
     /// # Errors
     /// The first core does not answer in time; it serves them once it does.
     pub fn take_over(&self, handed: Handed) -> Result<(), TargetError> {
-        self.end_departure()?;
-        Ok(self.give(handed)?)
+        // A core that does not answer serves once it does: messages arrive in order.
+        let ended = self.end_departure();
+        Ok(self.give(handed).and(ended)?)
     }
 
     fn give(&self, handed: Handed) -> Result<(), AckError> {

@@ -10,7 +10,7 @@ use s2n_tls::enums::{Blinding, Mode, PskHmac, SerializationVersion, Version};
 use s2n_tls::error::{Error, ErrorType};
 use s2n_tls::psk::Psk as LibraryPsk;
 use s2n_tls::security::Policy;
-use secure::record::{Alert, Opener, Sealer, Suite};
+use secure::record::{Alert, Fields, Opener, Sealer, Suite};
 use secure::{Hash, Psk};
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -121,7 +121,7 @@ impl Library {
         let fields = (|| {
             state.take::<10>()?;
             let suite = Suite::from_number(state.take()?)?;
-            let sequences = [state.number()?, state.number()?];
+            let sequences = [big_endian(&mut state)?, big_endian(&mut state)?];
             state.take::<2>()?;
             let secrets = [
                 state.bytes(suite.secret_bytes())?,
@@ -143,24 +143,9 @@ impl Library {
     }
 }
 
-/// Reads the library's state.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-
-    #[expect(clippy::big_endian_bytes, reason = "TLS has network byte order")]
-    fn number(&mut self) -> Option<u64> {
-        Some(u64::from_be_bytes(self.take()?))
-    }
+/// Returns the next number of 8 bytes, in network byte order.
+fn big_endian(state: &mut Fields<'_>) -> Option<u64> {
+    state.take().map(u64::from_be_bytes)
 }
 
 fn library_error(error: &Error) -> TlsError {

@@ -6,10 +6,11 @@ use crate::send_list::{ListPosition, SendList};
 use base::mutation::{self, Mutation};
 use secure::psk::Identity;
 use secure::record::{
-    Alert, DATA_MAX, HEADER_BYTES, MESSAGE_MAX, OVERHEAD_BYTES, Opened, Opener, RECORD_MAX,
-    RECORDS_MAX, RecordError, Sealer, Suite, record_bytes,
+    Alert, DATA_MAX, Fields, HEADER_BYTES, MESSAGE_MAX, OVERHEAD_BYTES, Opened, Opener, RECORD_MAX,
+    RECORDS_MAX, RecordError, Sealer, Suite, pack, record_bytes, unpack,
 };
 use std::io;
+use zeroize::Zeroizing;
 
 /// Records of one send: those of a 128 KiB transfer with its header.
 const SEALED_RECORDS: usize = 9;
@@ -80,6 +81,50 @@ impl Session {
     #[must_use]
     pub const fn proven(&self) -> &Proven {
         &self.proven
+    }
+
+    /// Returns the state with which another process continues, in which nothing is being sent. It
+    /// contains the secrets of the connection.
+    #[must_use]
+    pub fn pack(&self) -> Zeroizing<Vec<u8>> {
+        let names = [&self.proven.host_nqn, &self.proven.subsystem_nqn];
+        let length = names.map(String::len).iter().sum::<usize>() + self.partial.len();
+        let mut out = pack(&self.sealer, &self.opener, 3 + 2 * 8 + length);
+        out.extend([self.ended, self.over, self.worn].map(u8::from));
+        for name in names {
+            out.extend((name.len() as u64).to_le_bytes());
+            out.extend(name.bytes());
+        }
+        out.extend_from_slice(&self.partial);
+        out
+    }
+
+    /// Continues with the state of another process; `None` if it is malformed.
+    #[must_use]
+    pub fn unpack(state: &[u8]) -> Option<Self> {
+        let mut fields = Fields(state);
+        let (sealer, opener) = unpack(&mut fields)?;
+        let [ended, over, worn] = fields.take()?.map(|byte: u8| byte != 0);
+        let mut name = || {
+            let length = usize::try_from(fields.number()?).ok()?;
+            let name = std::str::from_utf8(fields.bytes(length)?).ok()?;
+            Some(name.to_owned())
+        };
+        let proven = Proven {
+            host_nqn: name()?,
+            subsystem_nqn: name()?,
+            suite: sealer.suite(),
+        };
+        if fields.0.len() >= RECORD_MAX {
+            return None;
+        }
+        Some(Self {
+            partial: fields.0.to_vec(),
+            ended,
+            over,
+            worn,
+            ..Self::new(sealer, opener, proven)
+        })
     }
 
     /// Returns true once, when one of the keys is nearly worn.
@@ -298,3 +343,6 @@ impl TlsMemory {
 
 /// Maximum unused memory pieces for sends of a core.
 const SPARE_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

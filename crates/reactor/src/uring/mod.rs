@@ -31,8 +31,8 @@ use crate::limits::{
 };
 use crate::memory::{BufferClass, BufferPool};
 use crate::op::{
-    Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions,
-    Stream,
+    Completion, FileId, ListenerId, ListeningSocket, Op, OpKey, OpNamespace, Outcome, SocketId,
+    SocketOptions, Stream,
 };
 use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
 use crate::results::Results;
@@ -51,7 +51,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 use wake::EventWaker;
@@ -379,16 +379,19 @@ impl Driver for UringDriver {
         self.stop_listening(listener);
     }
 
-    fn release_listener(&mut self, listener: ListenerId) -> io::Result<OwnedFd> {
-        self.hand_listener_on(listener)
+    fn release_listener(&mut self, listener: ListenerId) -> io::Result<ListeningSocket> {
+        self.hand_listener_on(listener).map(ListeningSocket::Socket)
     }
 
     fn adopt_listener(
         &mut self,
-        socket: OwnedFd,
+        socket: ListeningSocket,
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        self.adopt_listening(socket, options)
+        let ListeningSocket::Socket(fd) = socket else {
+            unreachable!("a simulated listener does not reach a kernel");
+        };
+        self.adopt_listening(fd, options)
     }
 
     fn has_room_for_socket(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::limits::{ACCEPT_PAUSE, HOT_SOCKETS_MAX};
 use crate::memory::{Buffer, IoSlice, Memory};
 use crate::op::{Allocation, Received, UblkCommand};
 use crate::send_list::SendList;
+use std::os::fd::OwnedFd;
 use switch::limits::LOAD_RESET;
 
 mod chap;

@@ -189,3 +189,23 @@ fn keys_that_change_without_data_end_the_connection() {
     let last = update(&mut sealer, &mut opener);
     assert_eq!(last, Err(RecordError::Updates));
 }
+
+/// The successor answers a request for new keys that its predecessor has received, and a ticket may
+/// lie across the hand-over.
+#[test]
+fn requests_and_parts_of_messages_are_handed_over() {
+    for suite in [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384] {
+        let (mut sealer, mut opener) = pair(suite);
+        let mut update = sealed_as(&mut sealer, 22, &[24, 0, 0, 1, 1]);
+        sealer.keys.update();
+        assert_eq!(opener.open(&mut update), Ok(Opened::Message));
+        let parts = [&[4, 0][..], &[0, 4, 1], &[2, 3, 4], &[24, 0, 0], &[1, 0]];
+        for part in parts {
+            let state = pack(&sealer, &opener, 0);
+            (sealer, opener) = unpack(&mut Fields(&state)).expect("a state");
+            let mut record = sealed_as(&mut sealer, 22, part);
+            assert_eq!(opener.open(&mut record), Ok(Opened::Message));
+        }
+        assert!(opener.take_update_asked() && opener.updates() == 2);
+    }
+}

@@ -185,7 +185,12 @@ impl CacheChannel {
             state.block(&self.bell);
             return more;
         }
-        let many = state.table.dirty_pages() > options.dirty_background;
+        let background = if state.drains {
+            0
+        } else {
+            options.dirty_background
+        };
+        let many = state.table.dirty_pages() > background;
         let since = state.table.dirty_since();
         let expired = since.is_some_and(|since| since + options.dirty_expire <= cx.now)
             && (cx.now >= self.next_look || self.is_plan_cut);

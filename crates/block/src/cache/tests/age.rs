@@ -45,6 +45,33 @@ fn a_page_that_is_written_all_the_time_grows_old_all_the_same() {
     bench.close();
 }
 
+/// As before another process takes the device over.
+#[test]
+fn a_cache_that_drains_keeps_no_page_dirty() {
+    let never = Nanos::from_secs(3600);
+    let cache = cache(
+        ram(4096),
+        CacheOptions {
+            dirty_expire: never,
+            ..options(256, 128, 128)
+        },
+    );
+    let mut bench = open(&cache);
+    bench.write(9, &[9; 4096]).expect("it is in the cache");
+    cache.set_draining(true);
+    bench.turn_until("write-back", |_| cache.snapshot().dirty == 0);
+    bench.write(7, &[7; 4096]).expect("it is in the cache");
+    bench.turn_until("write-back", |_| cache.snapshot().dirty == 0);
+    cache.set_draining(false);
+    let before = bench.driver().now();
+    bench.write(5, &[5; 4096]).expect("it is in the cache");
+    bench.turn_until("write-back by age", |bench| {
+        bench.deadline() >= before + never
+    });
+    assert_eq!(cache.snapshot().dirty, 1);
+    bench.close();
+}
+
 /// A sleeping thread learns of the pages that another thread leaves only when it is woken.
 #[test]
 fn a_channel_that_closes_leaves_its_pages_to_those_that_stay() {

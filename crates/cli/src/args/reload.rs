@@ -1,0 +1,20 @@
+//! Arguments of `switchyard reload`.
+
+use clap::Args;
+
+/// Apply the configuration file of a running target; after an upgrade, take the target over
+///
+/// If the running target is the same program, it gets SIGHUP. Otherwise this program starts in the
+/// background with the arguments, environment and working directory of the running target and
+/// --take-over, and the command returns once it serves the hosts.
+#[derive(Args, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard reload $(pidof switchyard)
+  systemctl reload switchyard
+
+Exit codes: 0 success, 2 error: the running target continues")]
+pub struct ReloadArgs {
+    /// Process ID of `switchyard serve`
+    #[arg(value_name = "PID", value_parser = super::in_range::<i32>(1..=i32::MAX as u64))]
+    pub pid: i32,
+}
