@@ -12,6 +12,7 @@ mod args;
 mod board;
 mod cmd;
 mod moved;
+mod otlp;
 mod screen;
 mod tables;
 
@@ -76,6 +77,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),
+        Command::Trace(args) => cmd::trace::run(&args, output),
         Command::Man(args) => cmd::man::run(&args, Cli::command(), output),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Bench(args) => {

@@ -24,6 +24,7 @@ mod share;
 mod switch;
 mod tenant;
 mod top;
+mod trace;
 
 pub use ::load::{Cores, measured_seconds, seconds};
 pub use api::{ApiArgs, ApiAuthorityArgs, ApiFilesArgs};
@@ -51,6 +52,7 @@ pub use share::{ShareArgs, SharedDevice, UnshareArgs};
 pub use switch::{SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantChange, TenantCommand};
 pub use top::TopArgs;
+pub use trace::TraceArgs;
 
 use clap::{Arg, Parser, Subcommand, ValueEnum};
 use cli::common::{Common, share_examples};
@@ -108,6 +110,7 @@ pub enum Command {
     Switch(SwitchCommandArgs),
     Tenant(TenantArgs),
     Top(TopArgs),
+    Trace(TraceArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }

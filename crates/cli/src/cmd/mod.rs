@@ -27,4 +27,5 @@ pub mod switch;
 pub mod tenant;
 mod tenant_events;
 pub mod top;
+pub mod trace;
 pub mod write;

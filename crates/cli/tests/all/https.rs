@@ -231,6 +231,13 @@ fn sighup_reads_certificate_and_tokens_again() {
     code(&secured.run(&show, READ), 2);
     code(&secured.run_by(&show, READ, &next), 0);
 
+    // A trace changes nothing.
+    let trace = ["trace", "--seconds", "0.1"];
+    code(&secured.run_by(&trace, READ, &next), 1);
+    let refused = secured.run_by(&trace, "another-token-0123", &next);
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("only those who know a token"));
+
     secured.folder.write("tokens", "read me\n");
     reload("line 1 is no token");
     code(&secured.run_by(&show, READ, &next), 0);

@@ -43,3 +43,4 @@ mod take_over;
 mod tenant;
 mod tls;
 mod top;
+mod trace;
