@@ -14,6 +14,7 @@ mod peer;
 pub mod plain;
 mod proc;
 pub mod process;
+pub mod take_over;
 
 /// Prints the progress of a measurement.
 pub type Note<'a> = &'a dyn Fn(std::fmt::Arguments<'_>);

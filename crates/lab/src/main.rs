@@ -36,6 +36,7 @@ fn run(lab: &Lab) -> anyhow::Result<Outcome> {
         LabCommand::Limit(args) => cmd::measured::limit(args, output),
         LabCommand::Goals(args) => cmd::measured::goals(args, output),
         LabCommand::Hostile(args) => cmd::measured::hostile(args, output),
+        LabCommand::TakeOver(args) => cmd::measured::take_over(args, output),
         LabCommand::Sim(args) => cmd::sim::run(args, output),
         LabCommand::Curves(args) => cmd::measured::curves(args, output),
     }

@@ -10,6 +10,7 @@ use switchyard_lab::curves::CurvesArgs;
 use switchyard_lab::figure::{FigureArgs, GoalsArgs};
 use switchyard_lab::hostile::HostileArgs;
 use switchyard_lab::limit::LimitArgs;
+use switchyard_lab::take_over::TakeOverArgs;
 
 /// Measure and simulate Switchyard
 ///
@@ -44,6 +45,7 @@ pub enum LabCommand {
     Limit(LimitArgs),
     Goals(GoalsArgs),
     Hostile(HostileArgs),
+    TakeOver(TakeOverArgs),
     Sim(SimArgs),
     Curves(CurvesArgs),
 }

@@ -1,4 +1,4 @@
-//! `lab goals`, `lab hostile`, `lab limit` and `lab curves`.
+//! `lab goals`, `lab hostile`, `lab limit`, `lab take-over` and `lab curves`.
 
 use super::figure::show;
 use anyhow::Result;
@@ -8,6 +8,7 @@ use switchyard_lab::curves::{self, CurvesArgs};
 use switchyard_lab::figure::{self, Effort, GoalsArgs, measure_goals};
 use switchyard_lab::hostile::{self, HostileArgs};
 use switchyard_lab::limit::{self, LimitArgs};
+use switchyard_lab::take_over::{self, TakeOverArgs};
 
 /// Measures goals and prints which of them hold.
 ///
@@ -43,6 +44,16 @@ pub fn hostile(args: &HostileArgs, output: Output) -> Result<Outcome> {
 /// As [`limit::run`].
 pub fn limit(args: &LimitArgs, output: Output) -> Result<Outcome> {
     let report = limit::run(args, &|text| output.note(text))?;
+    output.result(&report, &report)?;
+    Ok(Outcome::of(report.within()))
+}
+
+/// Measures and prints the waits of hosts in take-overs.
+///
+/// # Errors
+/// As [`take_over::run`].
+pub fn take_over(args: &TakeOverArgs, output: Output) -> Result<Outcome> {
+    let report = take_over::run(args, &|text| output.note(text))?;
     output.result(&report, &report)?;
     Ok(Outcome::of(report.within()))
 }

@@ -19,7 +19,7 @@ const HOST_NQN: &str = "nqn.2026-11.io.switchyard:idle-host";
 
 /// Connected queues; each controller's admin queue precedes its I/O queues.
 #[derive(Debug)]
-pub(super) struct IdleHosts {
+pub(crate) struct IdleHosts {
     /// Each with its QID: 0 for an admin queue.
     queues: Vec<(u16, Client)>,
 }
@@ -29,7 +29,7 @@ impl IdleHosts {
     ///
     /// # Errors
     /// A target that refuses a connection, or does not answer.
-    pub(super) fn connect(peer: &Peer, connections: u16) -> Result<Self> {
+    pub(crate) fn connect(peer: &Peer, connections: u16) -> Result<Self> {
         let mut queues = Vec::with_capacity(connections.into());
         let mut controller = 0;
         for index in 0..connections {
@@ -47,6 +47,11 @@ impl IdleHosts {
             queues.push((id, queue));
         }
         Ok(Self { queues })
+    }
+
+    /// Returns the queues, each with its QID.
+    pub(crate) fn into_queues(self) -> Vec<(u16, Client)> {
+        self.queues
     }
 
     /// Executes a command on every queue, to check that it is still connected.

@@ -37,6 +37,7 @@ pub use case::{Poll, RawCase};
 pub use client::{RawResult, run_client};
 pub use compare::{Better, CaseReport, Metric, compare};
 pub use error::RawError;
+pub(crate) use idle_hosts::IdleHosts;
 pub use many::{ManyCase, run_many};
 pub use message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 pub use pair::{PairResult, run_pair};

@@ -9,7 +9,7 @@ use host::{Host, Namespace};
 use reactor::PollPolicy;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 
 /// Memory of a target's namespace, in bytes: more than any cache holds.
 pub const RAM_BYTES: u64 = 256 << 20;
@@ -29,10 +29,32 @@ impl Target {
     /// # Errors
     /// As [`Target::start_with`].
     pub fn start(cores: &[u32], ram_bytes: u64, further: &[&str]) -> Result<Self> {
+        Self::start_at("127.0.0.1:0", cores, ram_bytes, further)
+    }
+
+    fn start_at(address: &str, cores: &[u32], ram_bytes: u64, further: &[&str]) -> Result<Self> {
         let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
         let (cores, ram) = (cores.join(","), ram_bytes.to_string());
-        let args = ["--listen", "127.0.0.1:0", "--cores", &cores, "--ram", &ram];
+        let args = ["--listen", address, "--cores", &cores, "--ram", &ram];
         Self::start_with(&[&args[..], further].concat())
+    }
+
+    /// Starts a successor of a target that was [started](Self::start) with the same arguments, and
+    /// waits until it has taken over.
+    ///
+    /// # Errors
+    /// As [`Target::start_with`].
+    pub fn successor(&self, cores: &[u32], ram_bytes: u64) -> Result<Self> {
+        let address = self.address.to_string();
+        Self::start_at(&address, cores, ram_bytes, &["--take-over"])
+    }
+
+    /// Waits for the end of a target that was taken over.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn end(mut self) -> Result<ExitStatus> {
+        self.process.wait().context("cannot wait for the target")
     }
 
     /// Starts a target and waits until it is ready.

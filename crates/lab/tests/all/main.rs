@@ -8,3 +8,4 @@ mod hostile;
 mod limit;
 mod measured;
 mod sim;
+mod take_over;
