@@ -7,6 +7,7 @@ use crate::library::build_with;
 use crate::limits::{COMMAND_DEADLINE, END_DEADLINE, POLL_INTERVAL, READY_DEADLINE};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -345,6 +346,17 @@ impl Serve {
         }
     }
 
+    /// Replaces the target by a process that takes it over; `arguments` are those of the target with
+    /// its address.
+    ///
+    /// # Errors
+    /// If it is not taken over, or does not end with exit code 0.
+    pub fn take_over(&mut self, arguments: &[&str]) -> Result<()> {
+        let next = Self::start_with(&[arguments, &["--take-over"]].concat())?;
+        let before = std::mem::replace(self, next);
+        before.process.succeed(END_DEADLINE).map(drop)
+    }
+
     /// Returns its listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -355,15 +367,24 @@ impl Serve {
     /// # Errors
     /// If the system call fails.
     pub fn connections(&self) -> Result<usize> {
+        self.peers().map(|peers| peers.len())
+    }
+
+    /// Returns the hosts' ends of these connections, in the form of `/proc/net/tcp`.
+    ///
+    /// # Errors
+    /// If the system call fails.
+    pub fn peers(&self) -> Result<BTreeSet<String>> {
         let table = std::fs::read_to_string("/proc/net/tcp").context("list connections")?;
         let port = format!(":{:04X}", self.address.port());
         // Number, local address, remote address, state: 01 is "established".
-        let is_ours = |line: &&str| {
+        let peer = |line: &str| {
             let mut columns = line.split_whitespace().skip(1);
-            let local = columns.next().is_some_and(|local| local.ends_with(&port));
-            local && columns.nth(1) == Some("01")
+            columns.next().filter(|local| local.ends_with(&port))?;
+            let peer = columns.next()?;
+            (columns.next() == Some("01")).then(|| peer.to_owned())
         };
-        Ok(table.lines().filter(is_ours).count())
+        Ok(table.lines().filter_map(peer).collect())
     }
 
     /// Reloads the target's configuration file.

@@ -1,6 +1,6 @@
 //! The Linux kernel's own initiator during changes: a namespace that is added, shrunk and removed,
 //! a controller reset, FUA, and a target that is killed, and stopped for half a minute, under file
-//! load in two file systems. All files must exist afterwards. After each kill, the remaining file
+//! load in two file systems; other processes take the target over in between. All files must exist afterwards. After each kill, the remaining file
 //! systems must be consistent after a journal replay.
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +18,9 @@ use switchyard_e2e::{cache_directory, find_program, output_of};
 
 /// Number of times that the target is killed.
 const ROUNDS: u32 = 20;
+
+/// Take-overs in a row after that.
+const TAKE_OVERS: u32 = 3;
 
 /// Duration of the final stop of the target: longer than any of its host's timers.
 const STOP: Duration = Duration::from_secs(30);
@@ -105,6 +108,20 @@ impl Bed {
         self.start()
     }
 
+    /// Has other processes take the target over: all connections stay.
+    fn take_over(&mut self) -> Result<()> {
+        let serve = self.serve.as_mut().context("a target runs")?;
+        let config = self.config.to_str().context("a path in UTF-8")?;
+        let before = serve.peers()?;
+        ensure!(!before.is_empty(), "the guest is connected");
+        for _ in 0..TAKE_OVERS {
+            serve.take_over(&["--config", config])?;
+        }
+        let after = serve.peers()?;
+        ensure!(before == after, "{before:?} before, {after:?} after");
+        Ok(())
+    }
+
     fn stop_for_a_while(&self) -> Result<()> {
         let serve = self.serve.as_ref().context("a target runs")?;
         serve.signal(Signal::STOP)?;
@@ -118,7 +135,10 @@ impl Bed {
             "connected" => self.reload("{ nsid = 2, device = \"memory\" }"),
             "added" => self.reload("{ nsid = 2, device = \"memory\", size = \"4M\" }"),
             "resized" => self.reload(""),
-            "last-round" => self.stop_for_a_while(),
+            "last-round" => {
+                self.take_over()?;
+                self.stop_for_a_while()
+            }
             step => match step.strip_prefix("round-") {
                 Some(round) => self.crash(round.parse()?),
                 None => Ok(()),

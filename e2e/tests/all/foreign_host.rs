@@ -29,6 +29,29 @@ fn foreign_host_finds_no_violation_in_a_file() -> Result<()> {
     })
 }
 
+/// It finds none while one process after another takes the target over, either.
+#[test]
+fn foreign_host_finds_no_violation_in_take_overs() -> Result<()> {
+    if require_programs(&["python3"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let mut serve = Serve::start(&["--ram", "64M", "--block-size", "512"])?;
+    let address = serve.address().to_string();
+    let again = ["--listen", &address, "--ram", "64M", "--block-size", "512"];
+    let mut host = start_foreign_host(serve.address(), &[])?;
+    let mut taken_over = 0;
+    while host.has_ended()?.is_none() {
+        // Refused while the host owes data.
+        taken_over += u32::from(serve.take_over(&again).is_ok());
+    }
+    let said = host.succeed(FOREIGN_HOST_DEADLINE)?;
+    println!("{taken_over} take-overs; {said}");
+    ensure!(said.ends_with("\n0 violations\n"), "{said}");
+    ensure!(taken_over > 1, "the host had ended before");
+    serve.stop()?;
+    Ok(())
+}
+
 fn use_target(name: &str, device: impl FnOnce(&Path) -> Result<String>) -> Result<()> {
     if require_programs(&["python3"])? == Readiness::Skip {
         return Ok(());
