@@ -1,7 +1,7 @@
 //! The Linux kernel's own initiator during changes: a namespace that is added, shrunk and removed,
-//! a controller reset, FUA, and a target that is killed, and stopped for half a minute, under file
-//! load in two file systems; other processes take the target over in between. All files must exist afterwards. After each kill, the remaining file
-//! systems must be consistent after a journal replay.
+//! a controller reset, FUA, and a target that is killed, taken over by other processes, and stopped
+//! for half a minute, under file load in two file systems. All files must exist afterwards. After each
+//! kill, the remaining file systems must be consistent after a journal replay.
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;

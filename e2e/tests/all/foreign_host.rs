@@ -29,6 +29,10 @@ fn foreign_host_finds_no_violation_in_a_file() -> Result<()> {
     })
 }
 
+/// Take-overs under the foreign host. It also waits for a keep-alive timer to expire, which each
+/// take-over starts anew.
+const TAKE_OVERS: u32 = 20;
+
 /// It finds none while one process after another takes the target over, either.
 #[test]
 fn foreign_host_finds_no_violation_in_take_overs() -> Result<()> {
@@ -40,7 +44,7 @@ fn foreign_host_finds_no_violation_in_take_overs() -> Result<()> {
     let again = ["--listen", &address, "--ram", "64M", "--block-size", "512"];
     let mut host = start_foreign_host(serve.address(), &[])?;
     let mut taken_over = 0;
-    while host.has_ended()?.is_none() {
+    while taken_over < TAKE_OVERS && host.has_ended()?.is_none() {
         // Refused while the host owes data.
         taken_over += u32::from(serve.take_over(&again).is_ok());
     }
