@@ -7,7 +7,6 @@ mod hosts;
 mod incidents;
 mod keys;
 mod orphans;
-mod take_overs;
 
 use super::Survived;
 use super::audit::Audit;
@@ -22,7 +21,7 @@ use crate::disk::{Disk, DiskFaults};
 use crate::network::NetworkFaults;
 use crate::rights::Rights;
 use crate::shared::Pace;
-use crate::storage::{TargetCore, settle, silent_cores, target_cores};
+use crate::storage::{TargetCore, settle, target_cores};
 use crate::world::{Outcome, World};
 use base::{Nanos, Prng, Time};
 use host::Phase;
@@ -33,7 +32,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{Limits, Listener, NamespaceOptions, SubsystemOptions, Target};
+use target::{NamespaceOptions, SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -163,19 +162,14 @@ impl Machine {
 
     /// Starts a process that serves a target's volumes.
     fn start_target(&mut self, number: usize) {
-        let limits = if self.known[number].starts > 0 && self.has(Feature::OtherLimits) {
+        let count = self.plan.target_cores;
+        let mut limits = if self.known[number].starts > 0 && self.has(Feature::OtherLimits) {
             let least = self.queues_min();
             self.plan.limits_anew(least, &mut self.prng)
         } else {
             self.plan.limits.clone()
         };
         self.known[number].starts += 1;
-        self.start_process(number, limits, None);
-    }
-
-    /// Starts a process with these limits; `taken_over` is the listener that it gets from another one.
-    fn start_process(&mut self, number: usize, mut limits: Limits, taken_over: Option<Listener>) {
-        let count = self.plan.target_cores;
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
             limits.cache_life = known.cache_life;
@@ -207,13 +201,7 @@ impl Machine {
         // The target's memory in addition to that of its hosts suffices for them.
         self.world.set_memory(self.plan.memory.clone());
         let tls = self.plan.proofs.mode();
-        let mut cores = match taken_over {
-            Some(listener) => {
-                shared.set_listeners(&[listener]);
-                silent_cores(&self.world, &shared, count)
-            }
-            None => target_cores(&self.world, &shared, count, known.address, tls).0,
-        };
+        let (mut cores, _) = target_cores(&self.world, &shared, count, known.address, tls);
         let buffers = cores
             .iter()
             .map(|core| core.driver.free_buffers())

@@ -8,7 +8,7 @@ use super::{Machine, SUBSYSTEM};
 use crate::application::Replacement;
 use crate::knob_changes::random_position;
 use crate::rights::Rights;
-use base::{Nanos, Time};
+use base::Nanos;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,6 @@ impl Machine {
                 power,
                 other,
             } => self.crash_target(target, down, power, other),
-            Incident::TakeOver(target, fails) => self.take_over(target, fails),
             Incident::CrashHost(number) => self.crash_host(number),
             Incident::PauseTarget((target, core), pause) => {
                 self.cast
@@ -59,7 +58,14 @@ impl Machine {
                 host,
                 thread,
                 pause,
-            } => self.pause_thread(host, thread, until(pause)),
+            } => {
+                let mut cast = self.cast.borrow_mut();
+                let is_paused = cast.pause_thread(host, thread, until(pause));
+                drop(cast);
+                if is_paused {
+                    self.count("pauses of threads with a path");
+                }
+            }
             Incident::KillThread { host, thread } => self.kill_thread(host, thread),
             Incident::JumpTarget(target, by) => {
                 self.cast.borrow().jump_target(target, by);
@@ -83,13 +89,6 @@ impl Machine {
             Incident::ChangeKeys(place, change) => self.change_keys(place, change),
             Incident::Authenticate(place) => self.authenticate_again(place),
             Incident::Stranger(place, stranger) => self.meets_stranger(place, stranger),
-        }
-    }
-
-    fn pause_thread(&mut self, host: usize, thread: usize, until: Time) {
-        let is_paused = self.cast.borrow_mut().pause_thread(host, thread, until);
-        if is_paused {
-            self.count("pauses of threads with a path");
         }
     }
 
@@ -215,11 +214,7 @@ impl Machine {
     }
 
     /// Changes a target through its control plane while all actors run. Returns true on success.
-    pub(super) fn change(
-        &self,
-        target: usize,
-        what: impl FnOnce(&Target) -> Result<(), TargetError>,
-    ) -> bool {
+    fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
         let (world, cast) = (self.world.clone(), Rc::clone(&self.cast));
         let waiter: Waiter = Box::new(move |done, timeout| {
             let until = world.now() + Nanos::from(timeout);

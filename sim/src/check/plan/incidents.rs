@@ -67,8 +67,6 @@ pub enum Incident {
         /// The first volume is replaced by another volume.
         other: bool,
     },
-    /// Another process takes a target over, or fails to: (target, fails).
-    TakeOver(usize, bool),
     /// A host crashes, and another host replaces it for the rest of its work.
     CrashHost(usize),
     /// A core of a target stops for this long: (target, core).
@@ -214,9 +212,6 @@ pub(super) fn events(
     if has(Feature::Keys) {
         events.splice(0..0, key_changes(seed, there, calm_after));
     }
-    if has(Feature::TakeOvers) {
-        events.extend(take_overs(seed, there, calm_after));
-    }
     events.sort_by_key(|event| event.after);
     events
 }
@@ -328,18 +323,6 @@ fn acts_by_hand(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(act).collect()
-}
-
-/// Draws take-overs of targets.
-fn take_overs(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
-    let mut prng = draws(seed, 33);
-    let count = 1 + prng.below(6);
-    let take_over = |_| {
-        let after = prng.below(calm_after + 1);
-        let what = Incident::TakeOver(there.target(&mut prng), prng.chance(1, 3));
-        Event { after, what }
-    };
-    (0..count).map(take_over).collect()
 }
 
 /// Draws visits of strangers.
