@@ -14,6 +14,7 @@ use secure::record::Fields;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zeroize::Zeroizing;
 
@@ -93,9 +94,11 @@ pub(crate) struct Departed {
 }
 
 /// Collects the connections and listeners that the cores release.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Departure {
     left: Mutex<Left>,
+    /// Cores that have not ended it after it was cancelled.
+    cores: AtomicUsize,
 }
 
 /// Released connections and listeners.
@@ -106,6 +109,20 @@ pub(crate) struct Left {
 }
 
 impl Departure {
+    pub(crate) fn new(cores: usize) -> Self {
+        Self {
+            left: Mutex::default(),
+            cores: AtomicUsize::new(cores),
+        }
+    }
+
+    /// Notes that a core has ended the cancelled departure. Returns what was left if it is the last
+    /// one: a controller and its queues come back together.
+    pub(crate) fn ended(&self) -> Option<Left> {
+        let is_last = self.cores.fetch_sub(1, Ordering::AcqRel) == 1;
+        is_last.then(|| std::mem::take(&mut *self.left()))
+    }
+
     pub(crate) fn left(&self) -> MutexGuard<'_, Left> {
         // Entries are added and removed as a whole.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
@@ -133,7 +150,7 @@ pub(crate) struct Arrival {
     /// Each with the address that it was added for.
     pub(crate) listeners: Vec<(SocketAddr, ListeningSocket, SocketOptions)>,
     /// Acknowledges that the first core has them.
-    pub(crate) debt: Pausing,
+    pub(crate) debt: Option<Pausing>,
 }
 
 impl HandedState {

@@ -141,6 +141,17 @@ pub enum ListeningSocket {
     Simulated(SocketAddr),
 }
 
+impl ListeningSocket {
+    /// Returns the address that it is bound to; `None` if the kernel does not know one.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Socket(fd) => rustix::net::getsockname(fd).ok()?.try_into().ok(),
+            Self::Simulated(address) => Some(*address),
+        }
+    }
+}
+
 base::with_defaults! {
     /// Options of a socket. The defaults are those of the data path.
     #[derive(Clone, Debug, PartialEq, Eq)]

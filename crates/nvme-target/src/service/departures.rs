@@ -147,6 +147,10 @@ impl PollGroup {
         cx: &mut Context<'_>,
     ) {
         let begins = self.departing.is_none();
+        if self.departing.as_ref().is_some_and(|it| it.stays) {
+            debt.fail("a core has not ended an earlier take-over: retry".to_owned());
+            return self.has_ended(&departure);
+        }
         let departing = self.departing.get_or_insert(Departing {
             departure,
             debt: None,
@@ -237,10 +241,20 @@ impl PollGroup {
     /// Serves the connections that were not released.
     fn end_departure(&mut self, cx: &mut Context<'_>) {
         // Acknowledged when it is dropped.
-        let _departing = self.departing.take();
+        let departing = self.departing.take();
+        if let Some(departing) = &departing {
+            self.has_ended(&departing.departure);
+        }
         self.core.unscheduled = false;
         for (_, connection) in self.connections.iter_mut() {
             connection.execute_held(&mut self.core, cx);
+        }
+    }
+
+    /// Has all that was released served again, once every core has ended the departure.
+    fn has_ended(&self, departure: &Departure) {
+        if let Some(left) = departure.ended() {
+            self.core.shared.serve(left, None);
         }
     }
 

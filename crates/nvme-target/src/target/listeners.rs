@@ -3,6 +3,7 @@
 use super::Target;
 use crate::change::step::{ChangeStep, NewListener};
 use crate::error::TargetError;
+use crate::shared::Shared;
 use crate::tls::{Listener, OpenListener, TlsMode};
 use reactor::SocketOptions;
 use reactor::tls::Side;
@@ -43,7 +44,7 @@ impl Target {
         if tls != TlsMode::Off {
             prepare_tls()?;
         }
-        let options = self.socket_options(SocketOptions::default(), tls);
+        let options = self.shared.socket_options(SocketOptions::default(), tls);
         let bound = once_free(|| self.listen(address, &options))?;
         let open = OpenListener {
             requested: address,
@@ -108,15 +109,20 @@ impl Target {
     /// if it is off.
     #[must_use]
     pub fn tls(&self, mode: TlsMode) -> Option<Side> {
-        mode.side(self.limits().connect_timeout, &self.shared.keys)
+        self.shared.tls(mode)
+    }
+}
+
+impl Shared {
+    fn tls(&self, mode: TlsMode) -> Option<Side> {
+        mode.side(self.limits.connect_timeout, &self.keys)
     }
 
     /// Returns `options` with the time-outs and the TLS of a listener's connections.
     pub(crate) fn socket_options(&self, options: SocketOptions, tls: TlsMode) -> SocketOptions {
-        let limits = self.limits();
         SocketOptions {
-            user_timeout: limits.tcp_user_timeout,
-            keep_alive: limits.tcp_keep_alive,
+            user_timeout: self.limits.tcp_user_timeout,
+            keep_alive: self.limits.tcp_keep_alive,
             tls: self.tls(tls),
             ..options
         }

@@ -315,7 +315,7 @@ fn set_up(
         addresses.extend(options.listen.iter().map(|it| it.address));
     } else if index == 0 {
         for &Listener { address, tls } in &options.listen {
-            let socket = target.socket_options(options.socket.clone(), tls);
+            let socket = target.shared.socket_options(options.socket.clone(), tls);
             let (listener, bound) = once_free(|| {
                 let listened = driver.listen(address, &socket);
                 listened.map_err(|source| refused(address, source))

@@ -4,7 +4,10 @@ use super::Target;
 use crate::change::ack::{Ack, AckError, Pausing};
 use crate::error::TargetError;
 use crate::message::{CoreMessage, Message};
-use crate::takeover::{Arrival, Departure, Handed};
+use crate::shared::Shared;
+use crate::takeover::{Arrival, Departure, Handed, Left};
+use crate::tls::OpenListener;
+use reactor::ListeningSocket;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +23,7 @@ impl Target {
     /// then the target serves all connections again.
     pub fn depart(&self, patience: Duration) -> Result<Handed, TargetError> {
         let order = self.change()?;
-        let departure = Arc::new(Departure::default());
+        let departure = Arc::new(Departure::new(self.shared.cores().len()));
         let leave = || {
             let leaves = |debt| CoreMessage::Depart {
                 departure: Arc::clone(&departure),
@@ -34,17 +37,12 @@ impl Target {
         let Err(error) = done else {
             return Ok(Handed(std::mem::take(&mut departure.left())));
         };
-        let error = self.stay(&departure).err().unwrap_or(error);
+        let error = self.end_departure().err().unwrap_or(error);
         Err(error.into())
     }
 
-    /// Serves all connections again.
-    fn stay(&self, departure: &Departure) -> Result<(), AckError> {
-        let ended = self.end_departure();
-        let handed = Handed(std::mem::take(&mut departure.left()));
-        self.give(handed).and(ended)
-    }
-
+    /// Cancels the departure. The last core that ends it has what was released served again, a core
+    /// that answers late once it does.
     fn end_departure(&self) -> Result<(), AckError> {
         let stays = |debt| CoreMessage::Stay { debt };
         self.shared.wait(&self.tell_all(stays))
@@ -65,12 +63,14 @@ impl Target {
     /// Another set of listeners or subsystems, or lower limits.
     pub fn check_handed(&self, handed: &Handed) -> Result<(), TargetError> {
         let invalid = |reason: String| Err(TargetError::Invalid(reason));
-        let listeners = self.shared.configuration().listeners.len();
         let (given, limits) = (&handed.0, &self.shared.limits);
-        if given.listeners.len() != listeners {
-            let found = given.listeners.len();
+        let given_listeners = given.listeners.iter().map(ListeningSocket::address);
+        let found: BTreeSet<_> = given_listeners.collect();
+        let listeners = self.shared.configuration().listeners.clone();
+        let expected = listeners.iter().map(|it| Some(it.bound.address)).collect();
+        if found != expected {
             return invalid(format!(
-                "{found} listeners were handed over, not {listeners}"
+                "listeners at {found:?} were handed over, not at {expected:?}"
             ));
         }
         if given.connections.len() > limits.connections {
@@ -107,21 +107,35 @@ impl Target {
     }
 
     fn give(&self, handed: Handed) -> Result<(), AckError> {
-        let open = self.shared.configuration().listeners.clone();
-        let socket = self.shared.socket.get().cloned().unwrap_or_default();
-        let sockets = handed.0.listeners.into_iter().zip(open);
-        let listeners = sockets.map(|(fd, it)| {
-            let options = self.socket_options(socket.clone(), it.bound.tls);
-            (it.requested, fd, options)
-        });
         let ack = Ack::new(1);
-        let arrival = Arrival {
-            connections: handed.0.connections,
-            listeners: listeners.collect(),
-            debt: Pausing::new(&ack),
-        };
-        self.shared
-            .deliver(0, CoreMessage::TakeOver(Box::new(arrival)));
+        self.shared.serve(handed.0, Some(Pausing::new(&ack)));
         self.shared.wait(&ack)
+    }
+}
+
+impl Shared {
+    /// Has the first core serve connections and listeners that were released.
+    pub(crate) fn serve(&self, left: Left, debt: Option<Pausing>) {
+        let open = self.configuration().listeners.clone();
+        let sockets = left.listeners.into_iter();
+        let listeners = sockets.filter_map(|socket| {
+            let is_it = |it: &&OpenListener| Some(it.bound.address) == socket.address();
+            let Some(it) = open.iter().find(is_it) else {
+                tracing::error!("a listener that was handed over is none of the target's: closed");
+                return None;
+            };
+            let options = self.socket.get().cloned().unwrap_or_default();
+            Some((
+                it.requested,
+                socket,
+                self.socket_options(options, it.bound.tls),
+            ))
+        });
+        let arrival = Arrival {
+            connections: left.connections,
+            listeners: listeners.collect(),
+            debt,
+        };
+        self.deliver(0, CoreMessage::TakeOver(Box::new(arrival)));
     }
 }

@@ -4,6 +4,7 @@ use crate::common::{
     BLOCK, Bed, Client, Dialect, HOST, NQN, events, io, namespace, pattern, ram, target_with,
 };
 use base::units::{CoreId, MIB};
+use std::net::{SocketAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A successor of a target, with the same device and two cores.
 fn successor(bed: &Bed) -> RunningTarget {
+    successor_at(bed, vec![Listener::from(bed.address())])
+}
+
+fn successor_at(bed: &Bed, listen: Vec<Listener>) -> RunningTarget {
     let device = Arc::clone(&bed.ram) as _;
     let target = target_with(Limits::default(), 2, [namespace(1, device)]);
     let options = TargetOptions {
-        listen: vec![Listener::from(bed.address())],
+        listen,
         cores: vec![CoreId(0), CoreId(1)],
         pin: false,
         taken_over: true,
@@ -111,6 +116,21 @@ fn connections_go_on_in_the_middle_of_a_pdu_and_before_connect() {
         drop(silent);
         next.stop().expect("it ends");
     }
+}
+
+/// Each has its own rules for TLS.
+#[test]
+fn listeners_keep_their_addresses_in_whatever_order_they_come() {
+    let bed = Bed::new();
+    let first = bed.address();
+    let other = SocketAddr::from(([127, 0, 0, 2], 0));
+    let second = bed.handle().add_listener(other.into()).expect("free");
+    let next = successor_at(&bed, vec![second.into(), first.into()]);
+    pass(bed, &next);
+    next.handle.remove_listener(first).expect("it is there");
+    Client::admin(second, NQN, 0);
+    TcpStream::connect(first).expect_err("nobody listens");
+    next.stop().expect("it ends");
 }
 
 /// A host that does not send the data of its write holds the pause up.
