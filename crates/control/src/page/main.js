@@ -5,7 +5,7 @@ import { get } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { Model, bytes, duration, number, percent, rate, service, time } from './model.js';
 import { Session } from './session.js';
-import { Table, setText } from './table.js';
+import { Table, numbers, setText } from './table.js';
 
 const find = (id) => document.getElementById(id);
 
@@ -45,9 +45,6 @@ const open = (action, ...args) => Promise.resolve(action(dialog, ...args)).catch
 const STATES = { met: '✓ met', missed: '▲ missed', 'over rate': '▲ over rate', waiting: '… waiting', active: 'active', idle: 'idle', 'no device': 'no model' };
 const STYLES = { met: 'good', missed: 'bad', 'over rate': 'warn', waiting: 'warn' };
 const RANKS = ['missed', 'over rate', 'waiting', 'met', 'active', 'idle', 'no device'];
-
-/** A column of numbers. */
-const numbers = (title, name, show = number, optional = 0) => ({ title, value: (row) => row[name], show, optional, isNumber: true });
 
 const tenants = new Table(find('tenant-table'), {
   caption: 'Tenants',

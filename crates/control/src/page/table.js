@@ -1,12 +1,17 @@
 // A table that keeps only the visible rows in the document: its cost does not depend on the number
 // of rows. Texts are set as text, never as HTML.
 
+import { number } from './model.js';
+
 const MARGIN_ROWS = 6;
 
 /** Sets the text of an element if it differs: an unchanged node needs no layout. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
+
+/** A column of numbers. */
+export const numbers = (title, name, show = number, optional = 0) => ({ title, value: (row) => row[name], show, optional, isNumber: true });
 
 const collator = new Intl.Collator('en', { numeric: true });
 

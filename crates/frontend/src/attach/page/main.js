@@ -4,15 +4,12 @@ import { Dialog, command, path } from './actions.js';
 import { get, request } from './api.js';
 import { bytes, duration, number, rate } from './model.js';
 import { Session } from './session.js';
-import { Table, setText } from './table.js';
+import { Table, numbers, setText } from './table.js';
 
 const find = (id) => document.getElementById(id);
 
 const STATES = { local: 'local', connected: '✓ connected', not_connected: '▲ not connected', gone: '▲ gone', not_started: '▲ not started' };
 const STYLES = { connected: 'good', not_connected: 'warn', gone: 'bad', not_started: 'bad' };
-
-/** A column of numbers. */
-const numbers = (title, name, show = number, optional = 0) => ({ title, value: (row) => row[name], show, optional, isNumber: true });
 
 const attachments = new Table(find('attachment-table'), {
   caption: 'Front ends',
