@@ -99,12 +99,12 @@ impl Server {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn socket(&self) -> io::Result<Option<OwnedFd>> {
+    pub fn socket(&self) -> io::Result<Option<OwnedFd>> {
         self.socket.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
     /// Leaves the file of a Unix socket to the process that has taken it over.
-    pub(crate) fn keep_file(&self) {
+    pub fn keep_file(&self) {
         self.keeps_file.store(true, Ordering::Relaxed);
     }
 

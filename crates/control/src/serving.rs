@@ -23,7 +23,7 @@ use crate::process::service_manager::ServiceManager;
 use crate::server::{self, Server, ServerError, ServerOptions};
 use crate::socket_access::SocketAccess;
 use crate::state::{StateError, StateFile};
-use crate::takeover::{Given, Giver, TakeOverError, Taker};
+use crate::takeover::{Given, Giver, Gives as _, Offer, TakeOverError, Taker, address_of, unpack};
 use config::schema::{ApiAddress, Configuration, Device, DeviceKind};
 
 /// Options of a target beside its configuration.
@@ -128,8 +128,8 @@ impl Serving {
         let mut others = available;
         others.retain(|core| !cores.contains(core));
         let manager = ServiceManager::from_environment()?;
-        let origin = (options.config_path.clone(), manager.clone());
-        let given = Given::new(&running, &control, plane, door, origin);
+        let file = options.config_path.clone();
+        let given = Given::new(&running, &control, plane, file);
         let server_options = ServerOptions {
             api: configuration.api.clone(),
             access: SocketAccess::of_interface(configuration),
@@ -147,7 +147,7 @@ impl Serving {
         };
         match server::run(Arc::clone(&control), server_options, terminate) {
             Ok(server) => Ok(Self {
-                giver: Giver::start(given, &server),
+                giver: given.wait(door, &server, manager.clone()),
                 running,
                 control,
                 server,
@@ -263,7 +263,7 @@ impl Prepared {
 /// The running target that is taken over.
 #[derive(Debug)]
 struct Before {
-    taker: Taker,
+    taker: Taker<Offer>,
     files: BTreeMap<String, TakenOver>,
 }
 
@@ -276,7 +276,8 @@ impl Before {
             let reason = "there is no address with a port: give the one that it listens on";
             TakeOverError::Refused(reason.to_owned())
         })?;
-        let mut taker = Taker::connect(first)?;
+        let what = || format!("target to take over listens on {first}");
+        let mut taker = Taker::<Offer>::connect(address_of(first), Given::PROTOCOL, what)?;
         if taker.offer.listeners != listeners {
             let theirs = &taker.offer.listeners;
             return Err(taker.refuse(format!("it listens on {theirs:?}, not on {listeners:?}")));
@@ -349,7 +350,15 @@ impl Before {
         let has_api = self.taker.offer.has_api;
         let api = has_api.then(|| self.taker.file()).transpose()?;
         let door = self.taker.file()?;
-        self.taker.take(target, || plane.carry_devices())?;
+        let handed = self.taker.take(|paused| {
+            let handed = unpack(paused)?;
+            let checked = target.check_handed(&handed);
+            checked.map_err(|error| error.to_string())?;
+            plane.carry_devices()?;
+            Ok(handed)
+        })?;
+        let taken = target.take_over(handed);
+        taken.map_err(|error| TakeOverError::Refused(error.to_string()))?;
         Ok((api.map(Arc::new), Some(door)))
     }
 }

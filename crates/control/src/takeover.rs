@@ -1,8 +1,9 @@
-//! Another process takes a running target over: `serve --take-over`
-//! (docs/design/decisions/0028-takeover.md).
+//! Another process takes a running one over: `serve --take-over`
+//! (docs/design/decisions/0028-takeover.md), `attach --take-over`
+//! (docs/design/decisions/0030-attach-takeover.md).
 //!
 //! ```text
-//!   running target (giver)                                   its successor (taker)
+//!   running process (giver)                                  its successor (taker)
 //!                                         ◄── Hello ──────── connects
 //!   configuration, files, listeners ───── Offer ──►          opens devices, starts its cores
 //!                                         ◄── Ready ────────
@@ -11,68 +12,47 @@
 //!   ends ──────────────────────────────── Go ─────►          serves
 //! ```
 //!
-//! Until `Taken` the running target can serve again, and does so whatever happens to its successor.
-//! The successor serves after `Go`, or if the running target is killed after `State`. Invariant: they
+//! Until `Taken` the running process can serve again, and does so whatever happens to its successor.
+//! The successor serves after `Go`, or if the running process is killed after `State`. Invariant: they
 //! never serve at the same time.
 
 mod channel;
 mod giver;
 mod taker;
+mod target;
 
-pub(crate) use giver::{Given, Giver};
-pub use taker::TakeOverError;
-pub(crate) use taker::Taker;
+pub use giver::{Giver, Gives, State};
+pub use taker::{TakeOverError, Taker};
+pub(crate) use target::{Given, Offer, address_of, unpack};
 
-use crate::plane::devices::HandedDevice;
-use crate::state::State;
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::net::SocketAddr;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::SocketAddr as UnixAddr;
+use std::os::fd::OwnedFd;
+use zeroize::Zeroizing;
 
-/// Version of the messages and of the state. A program takes over only from one with its own.
-const PROTOCOL: u32 = 1;
-
-/// A message between the two processes.
+/// A message between the two processes; `O` is the offer.
 #[derive(Debug, Serialize, Deserialize)]
-enum Message {
+enum Message<O> {
     Hello {
         protocol: u32,
         version: String,
     },
-    Offer(Box<Offer>),
+    Offer(Box<O>),
     Ready,
     /// Followed by the state of the connections.
     State,
     Taken,
     Go,
-    /// The sender gives up: the running target serves.
+    /// The sender gives up: the running process serves.
     Refused {
         reason: String,
     },
 }
 
-/// What a successor needs before it can start; the files follow in the order of the fields.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Offer {
-    /// The configuration and the changes to it.
-    pub(crate) state: State,
-    /// Number of the process, as hosts know it.
-    pub(crate) incarnation: u64,
-    pub(crate) devices: Vec<HandedDevice>,
-    /// The life of the caches, as hosts know it.
-    pub(crate) cache_life: u64,
-    /// There is a state file; its lock is among the files.
-    pub(crate) has_store: bool,
-    /// There is an HTTP interface; its socket is among the files.
-    pub(crate) has_api: bool,
-    /// Addresses of the listeners.
-    pub(crate) listeners: Vec<SocketAddr>,
-}
-
-/// Returns the address at which a target that listens on `listener` is taken over. It lies in the
-/// network namespace, as the listener does, and is no file.
-fn address_of(listener: SocketAddr) -> io::Result<UnixAddr> {
-    UnixAddr::from_abstract_name(format!("switchyard/{listener}"))
+/// The state of a paused process. It may contain secrets.
+#[derive(Debug, Default)]
+pub struct Paused {
+    /// Bytes, whose form the two processes agree on.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// Sockets and files, in the order of the state.
+    pub files: Vec<OwnedFd>,
 }

@@ -3,12 +3,13 @@
 //! A frame is a header (lengths of text and bytes, number of files), the text (a message in JSON), the
 //! bytes, and then the files, each batch with one byte.
 
-use super::Message;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, UCred, sockopt,
 };
 use rustix::process::Pid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,8 +35,8 @@ pub(super) struct Channel {
 
 /// A received frame.
 #[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) message: Message,
+pub(super) struct Frame<M> {
+    pub(super) message: M,
     pub(super) bytes: Zeroizing<Vec<u8>>,
     pub(super) files: Vec<OwnedFd>,
 }
@@ -66,14 +67,14 @@ impl Channel {
     }
 
     /// Sends a message alone.
-    pub(super) fn tell(&mut self, message: &Message) -> io::Result<()> {
+    pub(super) fn tell(&mut self, message: &impl Serialize) -> io::Result<()> {
         self.send(message, &[], &[])
     }
 
     /// Sends a message with bytes and files.
     pub(super) fn send(
         &mut self,
-        message: &Message,
+        message: &impl Serialize,
         bytes: &[u8],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
@@ -94,7 +95,7 @@ impl Channel {
     }
 
     /// Receives a message; `None` if the other process has closed the connection.
-    pub(super) fn receive(&mut self) -> io::Result<Option<Frame>> {
+    pub(super) fn receive<M: DeserializeOwned>(&mut self) -> io::Result<Option<Frame<M>>> {
         let mut header = [[0; 8]; 3];
         match self.stream.read_exact(header.as_flattened_mut()) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -157,6 +158,7 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Message;
     use super::*;
     use std::fs::File;
     use std::os::unix::fs::MetadataExt;
@@ -172,11 +174,12 @@ mod tests {
             let other = File::open("/dev/zero").expect("a file");
             let mut files = vec![file.as_fd(); count];
             files[BATCH] = other.as_fd();
-            ours.send(&Message::State, &[7; 100_000], &files)
+            ours.send(&Message::<()>::State, &[7; 100_000], &files)
                 .expect("room");
-            ours.tell(&Message::Taken).expect("room");
+            ours.tell(&Message::<()>::Taken).expect("room");
         });
-        let frame = theirs.receive().expect("a frame").expect("open");
+        let frame = theirs.receive::<Message<()>>();
+        let frame = frame.expect("a frame").expect("open");
         assert!(matches!(frame.message, Message::State));
         assert_eq!(*frame.bytes, [7; 100_000]);
         assert_eq!(frame.files.len(), count);
@@ -186,10 +189,12 @@ mod tests {
         };
         assert_ne!(device(&frame.files[BATCH]), device(&frame.files[0]));
         assert_eq!(device(&frame.files[count - 1]), device(&frame.files[0]));
-        let frame = theirs.receive().expect("a frame").expect("open");
+        let frame = theirs.receive::<Message<()>>();
+        let frame = frame.expect("a frame").expect("open");
         assert!(matches!(frame.message, Message::Taken) && frame.files.is_empty());
         sender.join().expect("no panic");
-        assert!(theirs.receive().expect("the end").is_none());
+        let end = theirs.receive::<Message<()>>();
+        assert!(end.expect("the end").is_none());
     }
 
     #[test]
@@ -198,7 +203,7 @@ mod tests {
         let mut theirs = Channel::new(theirs).expect("the same user");
         ours.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             .expect("room");
-        let error = theirs.receive().expect_err("no frame");
+        let error = theirs.receive::<Message<()>>().expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }
