@@ -203,6 +203,26 @@ recover_deep() {
 	done
 }
 
+# Other processes take the block device over from running ones, with many requests under way.
+take_over() {
+	fio --name=c --filename=/dev/ublkb3 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite \
+		--bs=4k --size=32M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio 2>&1 &
+	deep=$!
+	wait_until under_way ublkb3
+	before=remote
+	for after in next remote; do
+		attach $after ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1 --take-over
+		patiently has_ended $before
+		cat /run/$before.log
+		expect "exit code" "$(cat /run/$before.status)" 0
+		before=$after
+	done
+	code=0
+	wait $deep || code=$?
+	cat /run/fio
+	expect "exit code of fio" "$code" 0
+}
+
 # It ends when the block device is closed.
 detach() {
 	exec 9</dev/ublkb3
@@ -368,6 +388,7 @@ step stopped stop_load
 step checked check
 step discarded discard
 step recovered-deep recover_deep
+step taken-over take_over
 step detached detach
 step twice attach_twice
 step read-only read_only

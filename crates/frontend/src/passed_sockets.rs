@@ -41,6 +41,11 @@ pub fn take() -> Result<(), FrontendError> {
     Ok(())
 }
 
+/// Keeps a socket that the service manager passed to a predecessor.
+pub(crate) fn keep(socket: &Arc<Socket>) {
+    passed().push(Arc::clone(socket));
+}
+
 /// Takes the descriptor with this index and sets close-on-exec.
 fn listener(given: &mut ListenFd, index: usize) -> io::Result<Socket> {
     let socket = match given.take_unix_listener(index) {

@@ -3,23 +3,45 @@
 use crate::address::Address;
 use crate::passed_sockets;
 use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The origin of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
     /// Created by this server.
     New,
     /// Replaces a stale socket of an earlier process.
     Replaced,
     /// Passed by the service manager, which keeps it.
     Passed,
+}
+
+/// A listening socket of a predecessor.
+#[derive(Clone, Debug)]
+pub struct TakenSocket {
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) origin: Origin,
+}
+
+impl TakenSocket {
+    /// A socket with the origin that it has for the predecessor. One of the service manager stays until
+    /// the process ends.
+    #[must_use]
+    pub fn new(socket: OwnedFd, origin: Origin) -> Self {
+        let socket = Arc::new(Socket::from(socket));
+        if origin == Origin::Passed {
+            passed_sockets::keep(&socket);
+        }
+        Self { socket, origin }
+    }
 }
 
 /// Listens on `path`, which only the user of the process may open; the socket is non-blocking. A

@@ -203,6 +203,7 @@ fn keep_own_file_system() -> Result<()> {
         "checked",
         "discarded",
         "recovered-deep",
+        "taken-over",
         "detached",
         "twice",
         "read-only",

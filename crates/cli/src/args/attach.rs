@@ -34,6 +34,7 @@ use switch::{Class, PathSpec};
 #[command(after_long_help = "Examples:
   switchyard attach nbd --socket /run/disk.sock --target 127.0.0.1:4420
   switchyard attach --config /etc/switchyard/attach.toml
+  switchyard attach --config /etc/switchyard/attach.toml --take-over
   switchyard attachments --api unix:/run/switchyard-attach/api.sock
 
 Exit codes: 0 detached, 1 detached while in use or with unfinished requests, 2 error")]
@@ -61,6 +62,14 @@ pub struct AttachArgs {
         help_heading = "Global options"
     )]
     pub api: Option<ApiAddress>,
+    /// Take over from the running process with the same arguments, without a disconnect: clients,
+    /// mounts, block devices and the API continue in this process, and the other one ends
+    ///
+    /// For a new version of the program. The running process has the same user. Requests wait for at
+    /// most 5 s; virtual machines connect again. If anything fails, the running process continues, and
+    /// this one ends with exit code 2. RAM devices and clients with TLS cannot be taken over.
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub take_over: bool,
 }
 
 #[derive(Subcommand, Clone, Debug)]

@@ -29,7 +29,7 @@ pub fn run(args: &AttachArgs, output: Output) -> Result<Outcome> {
     };
     let has_file = args.config.is_some();
     let reporter = Arc::new(Teller { output, has_file });
-    let orderly = frontend::attach::run(origin, args.api.clone(), reporter)?;
+    let orderly = frontend::attach::run(origin, args.api.clone(), args.take_over, reporter)?;
     Ok(Outcome::of(orderly))
 }
 

@@ -1,4 +1,5 @@
-//! `switchyard reload`: applies the configuration file of a running target, or starts its successor.
+//! `switchyard reload`: applies the configuration file of a running target or of front ends, or starts
+//! their successor.
 
 use crate::args::ReloadArgs;
 use crate::exit::Outcome;
@@ -39,7 +40,7 @@ pub fn run(args: &ReloadArgs) -> Result<Outcome> {
     let mut text = vec![0; 4096];
     let length = stdout.read(&mut text).context("cannot read its output")?;
     if length == 0 {
-        bail!("not taken over: the running target continues; the error above has the reason");
+        bail!("not taken over: the running process continues; the error above has the reason");
     }
     print(format_args!("{}", String::from_utf8_lossy(&text[..length])))?;
     Ok(Outcome::Done)
@@ -86,11 +87,12 @@ fn strings(bytes: &[u8]) -> impl Iterator<Item = &OsStr> {
     strings.map(|string| OsStr::from_bytes(string.strip_suffix(&[0]).unwrap_or(string)))
 }
 
-/// Returns the arguments of a successor, from those of the running target with its name.
+/// Returns the arguments of a successor, from those of the running process with its name.
 fn take_over<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Result<Vec<OsString>> {
     let mut arguments: Vec<_> = arguments.skip(1).map(OsStr::to_owned).collect();
-    if !arguments.iter().any(|argument| argument == "serve") {
-        bail!("the process is not `switchyard serve`: give the ID of a target");
+    let takes_over = |argument: &OsString| argument == "serve" || argument == "attach";
+    if !arguments.iter().any(takes_over) {
+        bail!("the process is not `switchyard serve` or `switchyard attach`: give the ID of one");
     }
     if !arguments.iter().any(|argument| argument == "--take-over") {
         arguments.push("--take-over".into());
@@ -112,6 +114,8 @@ mod tests {
         assert_eq!(first, ["serve", "--state", "", "--take-over"]);
         let second = taken_over(b"/usr/bin/switchyard\0serve\0--take-over\0").expect("a target");
         assert_eq!(second, ["serve", "--take-over"]);
+        let attached = taken_over(b"switchyard\0attach\0nbd\0").expect("a front end");
+        assert_eq!(attached, ["attach", "nbd", "--take-over"]);
         assert_eq!(taken_over(b"switchyard\0top\0"), None);
         assert_eq!(taken_over(b""), None, "a zombie");
     }

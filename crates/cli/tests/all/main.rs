@@ -3,6 +3,7 @@
 
 mod attach;
 mod attach_signals;
+mod attach_take_over;
 mod attachments;
 mod attachments_again;
 mod bench;

@@ -211,11 +211,15 @@ fn take_over_under_load(bed: &Bed) {
 }
 
 /// A process that begins a take-over as a successor does.
-struct Peer(UnixStream);
+pub(crate) struct Peer(UnixStream);
 
 impl Peer {
     fn connect(target: &str) -> Self {
-        Self::new(UnixStream::connect_addr(&door_of(target)).unwrap())
+        Self::at(&door_of(target))
+    }
+
+    pub(crate) fn at(door: &SocketAddr) -> Self {
+        Self::new(UnixStream::connect_addr(door).unwrap())
     }
 
     fn new(stream: UnixStream) -> Self {
@@ -224,7 +228,7 @@ impl Peer {
         Self(stream)
     }
 
-    fn send(&mut self, message: &str) {
+    pub(crate) fn send(&mut self, message: &str) {
         self.give(message, &[], &[]);
     }
 
@@ -247,7 +251,7 @@ impl Peer {
     }
 
     /// Returns the next message, without its bytes and files.
-    fn receive(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         let mut numbers = [[0; 8]; 3];
         self.0.read_exact(numbers.as_flattened_mut()).unwrap();
         let [text, bytes, files] = numbers.map(u64::from_le_bytes);
@@ -264,7 +268,7 @@ fn door_of(target: &str) -> SocketAddr {
     SocketAddr::from_abstract_name(format!("switchyard/{target}")).unwrap()
 }
 
-const HELLO: &str = r#"{"Hello":{"protocol":1,"version":"test"}}"#;
+pub(crate) const HELLO: &str = r#"{"Hello":{"protocol":1,"version":"test"}}"#;
 
 #[test]
 fn a_failed_take_over_leaves_the_target_serving() {
@@ -395,13 +399,13 @@ fn a_successor_serves_if_the_target_is_killed_after_it_has_handed_over() {
 }
 
 /// Messages that a service manager receives; a thread reads them.
-struct Manager {
+pub(crate) struct Manager {
     path: String,
     messages: Receiver<String>,
 }
 
 impl Manager {
-    fn new(folder: &Folder) -> Self {
+    pub(crate) fn new(folder: &Folder) -> Self {
         let path = folder.path("notify.sock");
         let socket = UnixDatagram::bind(&path).unwrap();
         let (sender, messages) = channel();
@@ -418,14 +422,14 @@ impl Manager {
     }
 
     /// Sets the environment of a service with a watchdog.
-    fn supervise(&self, mut program: Command) -> Command {
+    pub(crate) fn supervise(&self, mut program: Command) -> Command {
         program.env("NOTIFY_SOCKET", &self.path);
         program.env("WATCHDOG_USEC", "20000");
         program
     }
 
     /// Returns the value of the next message with this name; skips all others.
-    fn value(&self, name: &str) -> String {
+    pub(crate) fn value(&self, name: &str) -> String {
         loop {
             let text = self.messages.recv_timeout(Duration::from_secs(60)).unwrap();
             if let Some((_, value)) = text.split_once('=').filter(|(found, _)| *found == name) {
@@ -441,15 +445,15 @@ impl Manager {
 }
 
 /// A process, killed when dropped.
-struct Process(String);
+pub(crate) struct Process(pub(crate) String);
 
 impl Process {
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let kill = Command::new("kill").args([name, &self.0]).status();
         assert!(kill.unwrap().success());
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         // As a zombie it has no command line.
         let line = std::fs::read(format!("/proc/{}/cmdline", self.0));
         line.is_ok_and(|line| line.is_empty())
@@ -528,7 +532,7 @@ fn a_reload_applies_the_configuration_and_after_an_upgrade_takes_over() {
     eventually("it ends", || successor.has_ended());
 }
 
-/// The running target continues, and the caller learns that it does.
+/// The running process continues, and the caller learns that it does.
 #[test]
 fn a_reload_by_a_program_that_does_not_take_over_is_an_error() {
     let bed = Bed::new();
@@ -544,7 +548,7 @@ fn a_reload_by_a_program_that_does_not_take_over_is_an_error() {
     code(&reload, 2);
     let said = stderr(&reload);
     assert!(
-        said.contains("listen") && said.contains("running target continues"),
+        said.contains("listen") && said.contains("running process continues"),
         "{said}"
     );
     code(&run(&["identify", &bed.address]), 0);

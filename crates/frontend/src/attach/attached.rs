@@ -1,7 +1,7 @@
 //! Attachments that serve.
 
 use crate::IoCounts;
-use crate::attach::front_end::{Started, fuse, nbd, ublk, vhost};
+use crate::attach::front_end::{Offered, Started, fuse, nbd, ublk, vhost};
 use crate::attach::snapshot::{AttachmentClass, AttachmentSnapshot, AttachmentState};
 use crate::attach::source::{Source, SourceDevice};
 use crate::attach::succession::identity_at;
@@ -10,6 +10,7 @@ use crate::nbd::Address;
 use anyhow::{Context as _, Result};
 use control::socket_access::SocketAccess;
 use reactor::placement;
+use std::fs::File;
 use std::time::Instant;
 use switch::Class;
 
@@ -30,7 +31,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Starts an attachment. `may_offer` is asked when its device is there: an error ends the start
+    /// Starts an attachment; one that was `taken` over serves when its front end resumes. `may_offer` is
+    /// asked when its device is there: an error ends the start
     /// before anything is offered.
     ///
     /// # Errors
@@ -38,14 +40,15 @@ impl Attached {
     pub(crate) fn start(
         wanted: Wanted,
         may_offer: &(dyn Fn() -> Result<()> + Sync),
+        taken: Option<Taken>,
     ) -> Result<Self> {
         let started = match wanted.nice {
-            0 => start_here(&wanted, may_offer),
+            0 => start_here(&wanted, may_offer, taken),
             // Its threads inherit the value of the one that starts them.
             nice => std::thread::scope(|scope| {
                 let starter = scope.spawn(|| {
                     placement::set_nice(nice)?;
-                    start_here(&wanted, may_offer)
+                    start_here(&wanted, may_offer, taken)
                 });
                 starter.join().expect("starting does not panic")
             }),
@@ -142,8 +145,24 @@ impl Attached {
     }
 }
 
-fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Started> {
-    if let FrontEndOptions::Fuse(options) = &wanted.front_end {
+/// What a predecessor gives of an attachment before it stops.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// The file of a device of this machine.
+    pub(crate) device: Option<File>,
+    pub(crate) offered: Offered,
+}
+
+fn start_here(
+    wanted: &Wanted,
+    may_offer: &dyn Fn() -> Result<()>,
+    taken: Option<Taken>,
+) -> Result<Started> {
+    let is_taken_over = taken.is_some();
+    let (file, taken) = taken.map_or((None, None), |it| (it.device, Some(it.offered)));
+    if let FrontEndOptions::Fuse(options) = &wanted.front_end
+        && !is_taken_over
+    {
         fuse::check_empty(&options.mountpoint)?;
     }
     // A front end with one device has the first namespace unless another one is named.
@@ -156,15 +175,17 @@ fn start_here(wanted: &Wanted, may_offer: &dyn Fn() -> Result<()>) -> Result<Sta
         remote.host = remote.host.clone().identity_or(identity);
     }
     let cores = wanted.front_end.cores();
-    let source = Source::open(&device, wanted.path, (!is_fuse).then_some(1), cores)?;
+    let source = Source::open(&device, wanted.path, (!is_fuse).then_some(1), cores, file)?;
     may_offer()?;
     let started = match &wanted.front_end {
-        FrontEndOptions::Nbd(options) => nbd::start(options, source)?,
-        FrontEndOptions::Fuse(options) => fuse::start(options, source)?,
-        FrontEndOptions::Vhost(options) => vhost::start(options, source)?,
-        FrontEndOptions::Ublk(options) => ublk::start(options, source)?,
+        FrontEndOptions::Nbd(options) => nbd::start(options, source, taken)?,
+        FrontEndOptions::Fuse(options) => fuse::start(options, source, taken)?,
+        FrontEndOptions::Vhost(options) => vhost::start(options, source, taken)?,
+        FrontEndOptions::Ublk(options) => ublk::start(options, source, taken)?,
     };
-    if let Some(Address::Unix(path)) = wanted.front_end.address() {
+    if let Some(Address::Unix(path)) = wanted.front_end.address()
+        && !is_taken_over
+    {
         let applied = wanted.socket_access.apply(&path);
         applied.with_context(|| format!("{}: {}", path.display(), SocketAccess::REMEDY))?;
     }

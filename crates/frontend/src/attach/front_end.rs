@@ -8,10 +8,12 @@ pub(crate) mod vhost;
 use crate::attach::source::Source;
 use crate::fuse::FuseError;
 use crate::ublk::UblkError;
-use crate::{IoCounts, Ping};
-use anyhow::Result;
-use serde_json::Value;
+use crate::{Handed, IoCounts, Origin, Ping, TakenSocket};
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
 use switch::PerClass;
 
 /// A front end that serves clients. Dropped without [`detach`](Self::detach), it leaves what the next
@@ -41,6 +43,27 @@ pub(crate) trait FrontEnd: Debug + Send {
         self.detach(true)
     }
 
+    /// Returns what a successor needs before this one stops.
+    ///
+    /// # Errors
+    /// The reason why no process can take it over.
+    fn offer(&self) -> Result<Offered>;
+
+    /// Stops at a boundary of requests, and returns the state.
+    ///
+    /// # Errors
+    /// The reason why it serves on, such as requests that do not finish by `by`.
+    fn pause(&mut self, by: Instant) -> Result<Handed, String>;
+
+    /// Serves with the state of a pause: its own, or that of a predecessor.
+    ///
+    /// # Errors
+    /// The reason why it does not serve.
+    fn resume(&mut self, handed: Handed) -> Result<(), String>;
+
+    /// Prepares a paused one to be dropped without an effect on its clients, which a successor serves.
+    fn give_away(&mut self) {}
+
     /// Asks its threads whether they take messages.
     fn ping(&self, ping: &Ping);
 
@@ -61,6 +84,31 @@ pub(crate) trait FrontEnd: Debug + Send {
     /// Returns the reason for which it has ended by itself; `None` while it serves.
     fn end(&self) -> Option<End> {
         None
+    }
+}
+
+/// What a successor needs before its predecessor stops.
+#[derive(Debug)]
+pub(crate) struct Offered {
+    pub(crate) state: Value,
+    /// A listening socket, or the connection of a mount.
+    pub(crate) file: Option<OwnedFd>,
+}
+
+impl Offered {
+    /// Offers a listening socket.
+    fn socket((socket, origin): (OwnedFd, Origin)) -> Self {
+        Self {
+            state: json!(origin),
+            file: Some(socket),
+        }
+    }
+
+    /// Returns the socket of a predecessor.
+    fn into_socket(self) -> Result<TakenSocket> {
+        let origin = serde_json::from_value(self.state)?;
+        let socket = self.file.context("the socket is missing")?;
+        Ok(TakenSocket::new(socket, origin))
     }
 }
 

@@ -76,9 +76,35 @@ pub(crate) struct Lists {
     /// them, so that none is left behind.
     offering: usize,
     pub(crate) is_draining: bool,
+    /// Another process is taking the attachments over: nothing is attached or detached.
+    pub(crate) is_leaving: bool,
 }
 
 impl Lists {
+    /// Returns true while an attachment is being offered.
+    pub(crate) const fn is_offering(&self) -> bool {
+        self.offering > 0
+    }
+
+    /// Takes all that serve out, for a while in which the process does not end.
+    pub(crate) fn take_out(&mut self) -> Vec<Attached> {
+        self.offering += 1;
+        std::mem::take(&mut self.attached)
+    }
+
+    /// Ends that while; these serve again.
+    pub(crate) fn put_back(&mut self, attached: Vec<Attached>) {
+        self.offering -= 1;
+        attached.into_iter().for_each(|it| self.insert(it));
+    }
+
+    /// Adds one that was taken over.
+    pub(crate) fn add(&mut self, mut attached: Attached) {
+        attached.id = self.next;
+        self.next += 1;
+        self.insert(attached);
+    }
+
     /// Returns the names of those that serve, and of those that have not started.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let waiting = self.waiting.iter().map(|waiting| &waiting.wanted);
@@ -161,6 +187,9 @@ impl SharedLists {
     pub(crate) fn start_due(self: &Arc<Self>) {
         let now = Instant::now();
         let mut lists = self.lock();
+        if lists.is_leaving {
+            return;
+        }
         let due = |waiting: &&mut Waiting| waiting.due.is_some_and(|due| due <= now);
         let start = |waiting: &mut Waiting| {
             waiting.due = None;
@@ -212,15 +241,16 @@ impl SharedLists {
         let is_offered = OnceLock::new();
         let may_offer = || {
             let mut lists = self.lock();
-            let may = !lists.is_draining;
+            let may = !lists.is_draining && !lists.is_leaving;
             lists.offering += usize::from(may);
             is_offered.get_or_init(|| may);
-            ensure!(may, "the process is ending");
+            ensure!(may, "the process ends, or is being taken over");
             Ok(())
         };
-        let result = Attached::start(wanted, &may_offer);
+        let result = Attached::start(wanted, &may_offer, None);
         let is_offered = is_offered.into_inner();
-        if is_offered != Some(false) {
+        // In a take-over that fails it is tried again.
+        if is_offered != Some(false) || !self.is_draining() {
             ended(self, result);
         }
         self.lock().offering -= usize::from(is_offered == Some(true));

@@ -21,12 +21,13 @@ mod shared;
 mod snapshot;
 mod source;
 mod succession;
+mod take_over;
 #[cfg(test)]
 mod test_front_end;
 mod wanted;
 
-pub use process::{Origin, run};
+pub use process::run;
 pub use reporter::{Ready, Reporter};
 pub use snapshot::{AttachmentClass, AttachmentSnapshot, AttachmentState, AttachmentsAnswer};
 pub use source::{RemoteNamespaces, SourceDevice, block_size_of};
-pub use wanted::{File, FrontEndOptions, ReadFile, Wanted};
+pub use wanted::{File, FrontEndOptions, Origin, ReadFile, Wanted};

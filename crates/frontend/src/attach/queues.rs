@@ -113,7 +113,7 @@ mod tests {
                 nsid: Some(1),
             }));
             let places = [cores[0]; 2];
-            let source = Source::open(&remote, None, None, &places).expect("it opens");
+            let source = Source::open(&remote, None, None, &places, None).expect("it opens");
             let mut threads = places.map(|_| {
                 let mut driver = UringDriver::new(&Options::default()).expect("a ring");
                 let io = DeviceIo::<Class>::open(source.device(), 16, &mut driver);

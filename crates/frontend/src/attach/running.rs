@@ -29,7 +29,7 @@ const START_TIME: Duration = Duration::from_secs(5);
 /// ones from serving.
 #[derive(Debug)]
 pub(crate) struct Running {
-    shared: Arc<SharedLists>,
+    pub(super) shared: Arc<SharedLists>,
     /// Held while attachments are asked for or ended.
     changes: Mutex<()>,
     /// Tells the main thread of signals.
@@ -263,6 +263,9 @@ impl Running {
     /// file that cannot serve any more are started again, as are those that have not started.
     fn look(&self) {
         let mut lists = self.shared.lock();
+        if lists.is_leaving {
+            return;
+        }
         let mut ended = Vec::new();
         for mut attached in std::mem::take(&mut lists.attached) {
             attached.started.front_end.look();
@@ -407,13 +410,19 @@ impl Running {
                 "it detaches all; see its log",
             ));
         }
+        if self.shared.lock().is_leaving {
+            return Err(ApplyError::conflict(
+                format!("{name:?} cannot be detached: another process is taking it over"),
+                "retry in a moment",
+            ));
+        }
         self.detach_one(name, force)
     }
 
     /// Attaches and detaches the changes of the file, and logs them.
     pub(crate) fn reload(&self, path: &Path) {
         let _changes = lock(&self.changes);
-        if self.is_draining() {
+        if self.is_draining() || self.shared.lock().is_leaving {
             return;
         }
         let shown = path.display();
@@ -448,6 +457,27 @@ impl Running {
             std::process::exit(2);
         }
         // Attachments that are starting hold the end up no longer.
+        self.shared.set_draining();
+        // The receiver is gone only at the very end.
+        let _ = self.signals.send(());
+    }
+
+    /// Lets no other change begin until [`stay`](Self::stay), because a process takes all over.
+    pub(super) fn begin_to_leave(&self) -> Result<(), &'static str> {
+        let _changes = lock(&self.changes);
+        let mut lists = self.shared.lock();
+        if lists.is_draining {
+            return Err("the process is ending");
+        }
+        if lists.is_offering() {
+            return Err("an attachment is being started: retry");
+        }
+        lists.is_leaving = true;
+        Ok(())
+    }
+
+    /// Ends the process without an effect on clients: another one has taken all over.
+    pub(super) fn end(&self) {
         self.shared.set_draining();
         // The receiver is gone only at the very end.
         let _ = self.signals.send(());

@@ -6,10 +6,10 @@ use crate::attach::queues::Queues;
 use crate::attach::snapshot::AttachmentState;
 use crate::attach::succession::TargetSuccession;
 use crate::vhost::Succession;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use block::{Device, PathDevice};
 use config::schema::{BlockSize, DeviceKind};
-use control::plane::devices;
+use control::plane::devices::{self, TakenOver};
 use host::{CoreId, HostBuilder, NamespaceInfo, Phase, RemoteNamespace, Subsystem};
 use std::fmt;
 use std::fs::File;
@@ -79,6 +79,10 @@ pub(crate) struct Source {
     pub(crate) ends_with_process: bool,
     /// The means to know the time of the last write.
     pub(crate) modified: Modified,
+    /// Identities of the volumes, by namespace.
+    pub(crate) volumes: Vec<(u32, u64)>,
+    /// The device of this machine without an I/O path.
+    local: Option<Arc<dyn Device>>,
     /// The way to the controllers of a remote device.
     pub(crate) succession: Option<Arc<dyn Succession>>,
 }
@@ -86,12 +90,14 @@ pub(crate) struct Source {
 impl Source {
     /// Opens the device of this machine, which is namespace 1, or the namespace `nsid` of the target
     /// where the description names none; without either all of the subsystem. For a front end with a
-    /// thread on each of `cores`, or with one thread if there are none.
+    /// thread on each of `cores`, or with one thread if there are none. `taken` is the file of a device
+    /// of this machine, with its lock, if a predecessor has it.
     pub(crate) fn open(
         device: &SourceDevice,
         path: Option<PathSpec>,
         nsid: Option<u32>,
         cores: &[CoreId],
+        taken: Option<File>,
     ) -> Result<Self> {
         let mut source = match device {
             SourceDevice::Remote(remote) => {
@@ -101,7 +107,12 @@ impl Source {
                 let identity = identity_of(kind)?;
                 let modified = Modified::of_file(kind);
                 let device = config::schema::Device::new(kind.clone());
-                let device = devices::open(&device).context("cannot open the device")?;
+                let taken = taken.map(|file| TakenOver {
+                    file: Some(file),
+                    content: String::new(),
+                });
+                let opened = devices::open_identified(&device, None, taken);
+                let device = opened.context("cannot open the device")?.device;
                 Self {
                     namespaces: vec![(1, PerClass::from_fn(|_| Arc::clone(&device)))],
                     subsystem: None,
@@ -109,6 +120,8 @@ impl Source {
                     identity,
                     ends_with_process: kind.is_volatile(),
                     modified,
+                    volumes: vec![(1, identity)],
+                    local: Some(device),
                     succession: None,
                 }
             }
@@ -175,7 +188,9 @@ impl Source {
         Ok(Self {
             namespaces,
             identity: volumes.first().map_or(0, |&(_, identity)| identity),
-            modified: Modified::OfVolumes(volumes),
+            modified: Modified::OfVolumes(volumes.clone()),
+            volumes,
+            local: None,
             ends_with_process: false,
             succession: Some(Arc::new(TargetSuccession {
                 host,
@@ -209,6 +224,21 @@ impl Source {
             Phase::Gone => AttachmentState::Gone,
         };
         (state, association.last_error().map(|e| e.to_string()))
+    }
+
+    /// Returns the file of a device of this machine, with its lock, for a successor; `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    /// The content ends with this process, or there is no descriptor left.
+    pub(crate) fn share_file(&self) -> Result<Option<File>> {
+        ensure!(
+            !self.ends_with_process,
+            "the content of {} is memory of this process; it cannot be taken over",
+            self.text
+        );
+        let file = self.local.as_ref().map(|device| device.hand_over());
+        Ok(file.transpose()?.flatten())
     }
 
     /// Returns the size of all devices at present, in bytes.

@@ -1,12 +1,12 @@
 //! A front end for tests of what is above front ends.
 
 use crate::attach::attached::Attached;
-use crate::attach::front_end::{End, FrontEnd};
+use crate::attach::front_end::{End, FrontEnd, Offered};
 use crate::attach::reporter::{Ready, Reporter};
 use crate::attach::source::SourceDevice;
 use crate::attach::wanted::{File, FileReader, FrontEndOptions, Wanted};
 use crate::nbd::{Address, NbdOptions};
-use crate::{ClassRules, IoCounts, Ping};
+use crate::{ClassRules, Handed, IoCounts, Ping};
 use anyhow::Result;
 use config::ConfigError;
 use config::Value;
@@ -15,7 +15,7 @@ use control::socket_access::SocketAccess;
 use reactor::PollPolicy;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
 /// A front end that has ended by itself, refuses to be detached, or takes its time for it.
@@ -100,6 +100,18 @@ impl FrontEnd for TestFrontEnd {
         Ok(())
     }
 
+    fn offer(&self) -> Result<Offered> {
+        anyhow::bail!("a test has no successor")
+    }
+
+    fn pause(&mut self, _: Instant) -> Result<Handed, String> {
+        Ok(Handed::default())
+    }
+
+    fn resume(&mut self, _: Handed) -> Result<(), String> {
+        Ok(())
+    }
+
     fn end(&self) -> Option<End> {
         self.end
     }
@@ -153,7 +165,7 @@ pub(crate) fn wanted(test: &str) -> Wanted {
 
 /// Starts an attachment of a file, which gets this front end instead of its own.
 pub(crate) fn attached(test: &str, front_end: TestFrontEnd) -> Attached {
-    let attached = Attached::start(wanted(test), &|| Ok(()));
+    let attached = Attached::start(wanted(test), &|| Ok(()), None);
     let mut attached = attached.expect("it starts");
     attached.started.front_end = Box::new(front_end);
     attached

@@ -10,7 +10,7 @@ use config::ConfigError;
 use config::Value;
 use control::socket_access::SocketAccess;
 use host::CoreId;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use switch::PathSpec;
 
 /// The attachments of a file.
@@ -25,6 +25,23 @@ pub struct File {
 /// Reads and checks the file at a path. Only where the second argument is true may another process write
 /// to a pipe there.
 pub type ReadFile = fn(&Path, bool) -> Result<File, ConfigError>;
+
+/// The origin of the attachments of a process.
+#[derive(Debug)]
+pub enum Origin {
+    /// The command line names one, with which the process ends.
+    One(Box<Wanted>),
+    /// A file names them, which is read again at SIGHUP.
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reads it.
+        read: ReadFile,
+        /// The name of the one attachment that this process serves, without the interface of the file;
+        /// `None` for all.
+        only: Option<String>,
+    },
+}
 
 /// Reads the attachments of a file that a process serves.
 #[derive(Clone, Debug)]

@@ -12,6 +12,12 @@ pub enum FuseError {
     /// The options contain no namespace, a duplicate, or too many.
     #[error("{0}")]
     Namespaces(String),
+    /// The mount of a predecessor differs.
+    #[error(
+        "the mount at {0} has other namespaces or options than this process would give it; restart \
+         the process instead"
+    )]
+    Different(PathBuf),
     /// The mount point cannot be used.
     #[error("mount point {path}: {source}; create the directory, or use another one")]
     MountPoint {

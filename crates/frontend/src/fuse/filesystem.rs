@@ -13,6 +13,7 @@ use base::Time;
 use block::{Device, Geometry, Operation};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -127,7 +128,20 @@ pub(super) struct Files {
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     last: u64,
-    open: HashMap<u64, KnownLosses>,
+    /// By number: the index of the file, and its client.
+    open: HashMap<u64, (usize, KnownLosses)>,
+}
+
+/// The open files and the times of all files, for a successor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedFiles {
+    /// Start time, since the Unix epoch.
+    began: Duration,
+    /// Times of the last change of the content, and of any change.
+    times: Vec<[Duration; 2]>,
+    last: u64,
+    /// Number and index of each open file, and true if its next Flush fails because writes may be lost.
+    open: Vec<(u64, usize, bool)>,
 }
 
 /// The next step of a request.
@@ -218,6 +232,46 @@ impl Files {
         Ok(RequestStep::Answer(answer))
     }
 
+    /// Returns the state for a successor; `has_lost` says of each file that its writes may be lost.
+    pub(super) fn hand_over(&self, has_lost: &[bool]) -> HandedFiles {
+        let open = self.handles.open.iter();
+        let open = open.map(|(&number, (file, client))| {
+            let losses = KnownLosses::of(&*self.entries[*file].device);
+            let lost = has_lost[*file] || client.count() < losses.count();
+            (number, *file, lost)
+        });
+        let times = self.entries.iter().map(|entry| entry.times);
+        HandedFiles {
+            began: self.began,
+            times: times.map(|times| [times.modified, times.changed]).collect(),
+            last: self.handles.last,
+            open: open.collect(),
+        }
+    }
+
+    /// Continues with the state of a predecessor, or with that of a cancelled pause.
+    pub(super) fn take_over(&mut self, handed: HandedFiles) {
+        self.began = handed.began;
+        for (entry, [modified, changed]) in self.entries.iter_mut().zip(handed.times) {
+            entry.times = FileTimes { modified, changed };
+        }
+        self.handles.last = handed.last;
+        self.handles.open.clear();
+        for (number, file, lost) in handed.open {
+            // The kernel knows no other files.
+            let Some(entry) = self.entries.get(file) else {
+                continue;
+            };
+            let client = KnownLosses::of(&*entry.device);
+            if lost {
+                client.lost_before();
+            }
+            self.handles.open.insert(number, (file, client));
+        }
+        let open = self.handles.open.len();
+        self.shared.open.store(open, Ordering::Relaxed);
+    }
+
     fn index(&self, node: u64) -> Option<usize> {
         let index = usize::try_from(node.checked_sub(FIRST_FILE)?).ok()?;
         (index < self.entries.len()).then_some(index)
@@ -246,7 +300,8 @@ impl Files {
     }
 
     fn open(&mut self, node: u64, flags: OFlags) -> Result<Answer, Errno> {
-        let entry = &self.entries[self.index(node).ok_or(Errno::ISDIR)?];
+        let index = self.index(node).ok_or(Errno::ISDIR)?;
+        let entry = &self.entries[index];
         if entry.read_only && flags & OFlags::ACCMODE != OFlags::RDONLY {
             return Err(Errno::ROFS);
         }
@@ -263,7 +318,7 @@ impl Files {
         let handles = &mut self.handles;
         handles.last += 1;
         let client = KnownLosses::of(&*entry.device);
-        handles.open.insert(handles.last, client);
+        handles.open.insert(handles.last, (index, client));
         Ok(Answer::open(handles.last, bits))
     }
 
@@ -315,7 +370,7 @@ impl Files {
                 found
             }
             Request::Sync { handle } => {
-                let client = self.handles.open.get(&handle).ok_or(Errno::INVAL)?;
+                let (_, client) = self.handles.open.get(&handle).ok_or(Errno::INVAL)?;
                 (Work::Flush(client.clone()), Some(Range::default()))
             }
             Request::Allocate { offset, len, mode } => {

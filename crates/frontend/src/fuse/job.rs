@@ -56,10 +56,13 @@ impl Drop for JobPlace {
     }
 }
 
+/// Identifier of a request of the front end itself, which no request of the kernel has.
+pub(super) const OWN: u64 = 0;
+
 /// A request for a device.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The kernel's identifier of the request.
+    /// The kernel's identifier of the request, or [`OWN`].
     pub(super) unique: u64,
     /// Identifier of the submitting thread; 0 for kernel threads.
     pub(super) thread: u32,

@@ -30,7 +30,7 @@ pub use error::FuseError;
 use crate::core_thread;
 use crate::limits::DRAIN_TIME;
 use crate::served_size::served;
-use crate::{ClassRules, IoCounters, IoCounts, Ping};
+use crate::{ClassRules, Handed, IoCounters, IoCounts, Ping};
 use abi::MINOR_COHERENT_BYPASS;
 use base::units::CoreId;
 use block::Device;
@@ -40,14 +40,17 @@ use mount::{Connection, Mount, MountOptions};
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{Core, MailboxSender, PollPolicy, placement, start_core};
 use rustix::process::{getgid, getuid};
+use serde::{Deserialize, Serialize};
 use service::{Dataplane, Message};
 use session::Session;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use switch::{Class, PerClass};
@@ -106,10 +109,32 @@ struct SharedMount {
     modified: Mutex<Vec<SystemTime>>,
 }
 
+/// A mount that a successor continues. It must have the same files and options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountDescription {
+    /// The absolute mount point.
+    path: PathBuf,
+    /// `fusermount3` has made it.
+    by_helper: bool,
+    /// Device number of the mount, major and minor; `None` if unknown.
+    device: Option<(u32, u32)>,
+    /// The minor version of the kernel's protocol.
+    minor: u32,
+    nsids: Vec<u32>,
+    allow_other: bool,
+    read_only: bool,
+}
+
+/// A mount of a predecessor, with its connection to the kernel.
+pub type TakenMount = (MountDescription, OwnedFd);
+
 /// Devices attached as files of a mount. Dropping it ends it, even while files are open.
 #[derive(Debug)]
 pub struct Attachment {
     mount: Mount,
+    description: MountDescription,
+    /// The connection to the kernel, which ends with the dataplane thread.
+    connection: Weak<File>,
     /// The dataplane thread; `None` once it has ended.
     dataplane: Option<JoinHandle<()>>,
     sender: MailboxSender<Message>,
@@ -130,21 +155,55 @@ impl Attachment {
         namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
         options: &Options,
     ) -> Result<Self, FuseError> {
+        Self::prepare(namespaces, options, None)
+    }
+
+    /// The same; a mount that was `taken` over is not served before [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and a mount with other files or options.
+    pub fn prepare(
+        namespaces: Vec<(u32, PerClass<Arc<dyn Device>>)>,
+        options: &Options,
+        taken: Option<TakenMount>,
+    ) -> Result<Self, FuseError> {
         check_namespaces(&namespaces)?;
         let shared = Arc::new(SharedMount::default());
         let mount_options = MountOptions {
             allow_other: options.allow_other,
             read_only: options.read_only,
         };
-        let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
-        let session = Session::begin(connection).map_err(FuseError::Session)?;
+        let is_taken_over = taken.is_some();
+        let (mount, session) = match taken {
+            None => {
+                let (mount, connection) = Mount::new(&options.mountpoint, mount_options)?;
+                let session = Session::begin(connection).map_err(FuseError::Session)?;
+                (mount, session)
+            }
+            Some((left, connection)) => {
+                let session = Session::taken_over(connection, left.minor);
+                let session = session.map_err(FuseError::Session)?;
+                let mut mount = Mount::taken_over(left.path.clone(), left.by_helper, left.device);
+                // Until it is served here, the predecessor removes it.
+                mount.leave();
+                if describe(&mount, &session, &namespaces, options) != left {
+                    return Err(FuseError::Different(left.path));
+                }
+                (mount, session)
+            }
+        };
+        let description = describe(&mount, &session, &namespaces, options);
+        let file = Arc::downgrade(session.file());
         let (state, connection) = (Arc::clone(&shared), mount.connection());
         let options = options.clone();
+        let session = (session, is_taken_over);
         let open = move || open_core(&namespaces, session, &options, state);
         let ended = ended(Arc::clone(&shared), connection);
         let started = start_core("fuse-dataplane", open, ended, FuseError::Thread)?;
         Ok(Self {
             mount,
+            description,
+            connection: file,
             dataplane: Some(started.thread),
             sender: started.sender,
             shared,
@@ -222,6 +281,54 @@ impl Attachment {
         }
     }
 
+    /// Returns a description and another descriptor of the connection, for a successor.
+    ///
+    /// # Errors
+    /// It has ended, or the process is out of descriptors.
+    pub fn share_mount(&self) -> io::Result<TakenMount> {
+        let file = self.connection.upgrade();
+        let file = file.ok_or_else(|| io::Error::other("it has ended"))?;
+        Ok((self.description.clone(), file.try_clone()?.into()))
+    }
+
+    /// Stops reading requests, which then wait in the kernel, and returns the state of the open files
+    /// once no request is outstanding and all writes are flushed.
+    ///
+    /// # Errors
+    /// The reason why it continues: something has not finished by `by`.
+    pub fn pause(&mut self, by: Instant) -> Result<Handed, String> {
+        let (sender, paused) = mpsc::channel();
+        self.sender.send_always(Message::Pause(sender));
+        let left = by.saturating_duration_since(Instant::now());
+        match paused.recv_timeout(left) {
+            Ok(files) => Ok(Handed {
+                state: serde_json::json!(files),
+                ..Handed::default()
+            }),
+            Err(_) => {
+                self.sender.send_always(Message::Resume(None));
+                Err("requests did not finish in time".to_owned())
+            }
+        }
+    }
+
+    /// Serves the files with the state of a [pause](Self::pause), of this process or of a predecessor.
+    ///
+    /// # Errors
+    /// A state that is not one.
+    pub fn resume(&mut self, mut handed: Handed) -> Result<(), String> {
+        let files = handed.read()?;
+        self.mount.own();
+        self.sender.send_always(Message::Resume(Some(files)));
+        Ok(())
+    }
+
+    /// Ends after a [pause](Self::pause), and leaves the mount to the successor.
+    pub fn leave(&mut self) {
+        self.mount.leave();
+        self.end_thread();
+    }
+
     /// Sends a probe to the thread.
     pub fn ping(&self, ping: &Ping) {
         self.sender.send_always(Message::Ping(ping.clone()));
@@ -268,6 +375,24 @@ impl Drop for Attachment {
     }
 }
 
+fn describe(
+    mount: &Mount,
+    session: &Session,
+    namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
+    options: &Options,
+) -> MountDescription {
+    let (by_helper, device) = mount.identity();
+    MountDescription {
+        path: mount.path().to_owned(),
+        by_helper,
+        device,
+        minor: session.minor(),
+        nsids: namespaces.iter().map(|(nsid, _)| *nsid).collect(),
+        allow_other: options.allow_other,
+        read_only: options.read_only,
+    }
+}
+
 fn check_namespaces(namespaces: &[(u32, PerClass<Arc<dyn Device>>)]) -> Result<(), FuseError> {
     let wrong = |what: String| Err(FuseError::Namespaces(what));
     if namespaces.is_empty() {
@@ -305,7 +430,7 @@ type OpenCore = (Core<UringDriver, Dataplane>, Vec<Arc<IoCounters>>);
 
 fn open_core(
     namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
-    session: Session,
+    (session, is_taken_over): (Session, bool),
     options: &Options,
     shared: Arc<SharedMount>,
 ) -> Result<OpenCore, FuseError> {
@@ -330,7 +455,8 @@ fn open_core(
         bypass: session.minor() >= MINOR_COHERENT_BYPASS,
     };
     let mut driver = UringDriver::new(&DriverOptions::default())?;
-    let service = Dataplane::open(session, names, namespaces, options.poll, &mut driver)?;
+    let how = (options.poll, is_taken_over);
+    let service = Dataplane::open(session, names, namespaces, how, &mut driver)?;
     let counters = service.counters();
     Ok((Core::new(driver, service, options.poll), counters))
 }

@@ -90,6 +90,36 @@ impl Mount {
         Ok((Self::made(path, Means::Helper), connection))
     }
 
+    /// Continues the mount of a predecessor.
+    pub(super) fn taken_over(path: PathBuf, by_helper: bool, device: Option<(u32, u32)>) -> Self {
+        let means = if by_helper {
+            Means::Helper
+        } else {
+            Means::Kernel
+        };
+        Self {
+            path,
+            means,
+            device,
+            mounted: true,
+        }
+    }
+
+    /// Returns true if `fusermount3` has made it, and its device number.
+    pub(super) fn identity(&self) -> (bool, Option<(u32, u32)>) {
+        (self.means == Means::Helper, self.device)
+    }
+
+    /// Removes the mount at the end, as one that this process has made.
+    pub(super) const fn own(&mut self) {
+        self.mounted = true;
+    }
+
+    /// Leaves the mount to a successor.
+    pub(super) const fn leave(&mut self) {
+        self.mounted = false;
+    }
+
     fn made(path: PathBuf, means: Means) -> Self {
         Self {
             device: device_at(&path),

@@ -2,8 +2,8 @@
 
 use super::abi::{Header, Request};
 use super::error::FuseError;
-use super::filesystem::{Files, RequestStep};
-use super::job::{Job, Work};
+use super::filesystem::{Files, HandedFiles, RequestStep};
+use super::job::{Job, JobPlace, OWN, Range, Work};
 use super::limits::{
     INTERRUPT_PERIOD, INTERRUPTS_MAX, REQUESTS_MAX, TURN_ANSWER_BYTES, TURN_REQUESTS,
     TURN_WRITE_BYTES, WAITING_MAX, WRITE_BYTES_MAX,
@@ -18,7 +18,9 @@ use block::{Device, Operation};
 use reactor::{Completion, Context, Driver, Op, OpKey, Outcome, PollPolicy};
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 use switch::{Class, PerClass};
@@ -32,6 +34,10 @@ pub(super) enum Message {
     Shut,
     /// End; outstanding requests are aborted.
     End,
+    /// Read no requests from now on, and reply once none is outstanding and all writes are flushed.
+    Pause(Sender<HandedFiles>),
+    /// Read requests again, with the state of a pause or of a predecessor; `None` cancels a pause.
+    Resume(Option<HandedFiles>),
 }
 
 /// A request ready for the device, with its ticket in the write order if it is a write.
@@ -67,6 +73,10 @@ struct File {
     ready: PerClass<VecDeque<Ready>>,
     /// A write has completed since the last turn.
     wrote: bool,
+    /// A write has completed since the last Flush of the front end itself.
+    unflushed: bool,
+    /// That Flush has failed: writes may be lost.
+    flush_failed: bool,
 }
 
 /// The work of the dataplane thread.
@@ -81,6 +91,10 @@ pub(super) struct Dataplane {
     message: Vec<u8>,
     /// The kernel may have a message.
     readable: bool,
+    /// No messages are read: a predecessor does, or a successor will.
+    paused: bool,
+    /// Whom to tell when nothing is outstanding.
+    pausing: Option<Sender<HandedFiles>>,
     /// Interrupted requests, ordered by the time of the next check whether their threads are being
     /// killed.
     interrupted: VecDeque<Interrupted>,
@@ -101,7 +115,7 @@ impl Dataplane {
         session: Session,
         names: Files,
         namespaces: &[(u32, PerClass<Arc<dyn Device>>)],
-        poll: PollPolicy,
+        (poll, is_taken_over): (PollPolicy, bool),
         driver: &mut impl Driver,
     ) -> Result<Self, FuseError> {
         let mut files = Vec::with_capacity(namespaces.len());
@@ -112,6 +126,8 @@ impl Dataplane {
                 order: WriteOrder::new(),
                 ready: PerClass::default(),
                 wrote: false,
+                unflushed: false,
+                flush_failed: false,
             });
         }
         let opened = connect(files.iter_mut().map(|file| &mut file.io), driver);
@@ -134,6 +150,8 @@ impl Dataplane {
             first: 0,
             message: Session::memory(),
             readable: true,
+            paused: is_taken_over,
+            pausing: None,
             interrupted: VecDeque::new(),
             scratch: Vec::new(),
             closing: false,
@@ -164,6 +182,7 @@ impl Dataplane {
     fn may_read(&self) -> bool {
         let under_way = &self.names.under_way;
         self.readable
+            && !self.paused
             && !self.closing
             && under_way.requests.get() < WAITING_MAX
             && under_way.bytes.get() < WRITE_BYTES_MAX
@@ -271,6 +290,38 @@ impl Dataplane {
         let times = times.map(|entry| time(entry.times.modified)).collect();
         let modified = self.names.shared.modified.lock();
         *modified.unwrap_or_else(PoisonError::into_inner) = times;
+    }
+
+    /// Replies to a pause when nothing is outstanding, and the writes of all files are flushed.
+    fn run_pause(&mut self, cx: &mut Context<'_>) {
+        if self.pausing.is_none() || self.names.under_way.requests.get() > 0 {
+            return;
+        }
+        let mut is_flushed = true;
+        for (index, file) in self.files.iter_mut().enumerate() {
+            if std::mem::take(&mut file.unflushed) {
+                is_flushed = false;
+                let job = Job {
+                    unique: OWN,
+                    thread: 0,
+                    file: index,
+                    class: Class::DEFAULT,
+                    range: Range::default(),
+                    work: Work::Flush(file.io.client()),
+                    place: JobPlace::new(Rc::clone(&self.names.under_way)),
+                };
+                file.enter(job, &[], cx);
+            }
+        }
+        if !is_flushed {
+            self.again = true;
+        } else if let Some(reply) = self.pausing.take() {
+            let failed = |file: &mut File| std::mem::take(&mut file.flush_failed);
+            let failed: Vec<_> = self.files.iter_mut().map(failed).collect();
+            self.interrupted.clear();
+            // One that waits no longer has cancelled the pause.
+            let _ = reply.send(self.names.hand_over(&failed));
+        }
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -493,8 +544,14 @@ impl File {
             self.ready[ready.job.class].push_back(ready);
             return;
         }
+        if ready.job.unique == OWN {
+            self.flush_failed |= result.is_err();
+            self.io.recycle(data);
+            return;
+        }
         // A failed write may have been executed in part.
         self.wrote |= ready.ticket.is_some();
+        self.unflushed |= ready.ticket.is_some();
         self.leave(ready.ticket);
         ready.job.answer(result, &data, scratch, session);
         self.io.recycle(data);
@@ -529,6 +586,13 @@ impl reactor::Service for Dataplane {
             Message::Ping(ping) => drop(ping),
             Message::Shut => self.names.shut = true,
             Message::End => self.close(cx),
+            Message::Pause(reply) => (self.paused, self.pausing) = (true, Some(reply)),
+            Message::Resume(handed) => {
+                if let Some(handed) = handed {
+                    self.names.take_over(handed);
+                }
+                (self.paused, self.pausing, self.readable) = (false, None, true);
+            }
         }
     }
 
@@ -566,6 +630,7 @@ impl reactor::Service for Dataplane {
             self.again = self.files.iter().any(|file| file.waiting() > 0);
         }
         self.again |= self.may_read();
+        self.run_pause(cx);
         if self.names.shut && self.names.under_way.requests.get() == 0 {
             self.names.shared.drained.store(true, Ordering::Relaxed);
         }

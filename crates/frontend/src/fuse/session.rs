@@ -77,6 +77,18 @@ impl Session {
         }
     }
 
+    /// Continues the session of a predecessor, which has negotiated this version.
+    ///
+    /// # Errors The kernel's error on creating a ring.
+    pub(super) fn taken_over(connection: OwnedFd, minor: u32) -> io::Result<Self> {
+        Ok(Self {
+            file: Arc::new(File::from(connection)),
+            minor,
+            gathered: Gathered::new()?,
+            log: LogBudget::default(),
+        })
+    }
+
     /// Allocates the buffer for one message.
     pub(super) fn memory() -> Vec<u8> {
         vec![0; MESSAGE_BYTES]

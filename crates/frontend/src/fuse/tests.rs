@@ -98,7 +98,7 @@ impl Bed {
         let mut driver = UringDriver::new(options).expect("io_uring works here");
         let poll = PollPolicy::Auto;
         let session = session.expect("served");
-        let service = Dataplane::open(session, names, &namespaces, poll, &mut driver);
+        let service = Dataplane::open(session, names, &namespaces, (poll, false), &mut driver);
         let mut bed = Self {
             kernel,
             core: Core::new(driver, service.expect("all open"), poll),

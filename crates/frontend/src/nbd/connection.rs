@@ -4,6 +4,7 @@
 //! and their replies are sent.
 
 use super::export::Export;
+use super::handed::{Description, HandedConnection, Stage as HandedStage};
 use super::memory::ClientMemory;
 use super::negotiation::{Encryption, HandshakeStep, Negotiation};
 use super::payload::Payload;
@@ -21,6 +22,7 @@ use crate::{Finished, KnownLosses};
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, SendList, SocketId};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use switch::Class;
 
@@ -77,6 +79,10 @@ pub(super) struct Connection {
     /// Memory held by its requests.
     pub(super) memory: ClientMemory,
     pub(super) receiving: bool,
+    /// No further request begins: the connection is to be released.
+    held: bool,
+    /// Its socket is being released.
+    pub(super) leaving: bool,
     /// Unparsed bytes wait for room.
     paused: bool,
     pub(super) close_sent: bool,
@@ -127,6 +133,8 @@ impl Connection {
             sending_bytes: 0,
             memory: ClientMemory::default(),
             receiving: false,
+            held: false,
+            leaving: false,
             paused: false,
             close_sent: false,
             closed: false,
@@ -138,6 +146,76 @@ impl Connection {
         };
         connection.put_output();
         connection
+    }
+
+    /// Continues a connection that was released, here or by a predecessor, without the greeting of a
+    /// new one. What the client has sent comes later.
+    pub(super) fn resume_as(&mut self, description: &Description) {
+        self.list.clear();
+        match (description.stage, &mut self.phase) {
+            (HandedStage::Negotiating(progress), Phase::Negotiating(negotiation)) => {
+                negotiation.resume(progress);
+            }
+            (HandedStage::Serving(session), phase) => {
+                self.form = session.form;
+                *phase = Phase::Serving(session);
+            }
+            (HandedStage::Negotiating(_), _) => {}
+        }
+        if description.has_lost {
+            self.losses.lost_before();
+        }
+        // The client may have disconnected meanwhile.
+        self.is_late = true;
+    }
+
+    /// Begins no further request until [`unhold`](Self::unhold).
+    pub(super) const fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Begins requests again.
+    pub(super) fn unhold(&mut self, key: SlabKey, requests: &mut Requests) {
+        if std::mem::replace(&mut self.held, false) {
+            self.paused = true;
+            self.submit_if_arrived(key, requests);
+        }
+    }
+
+    /// Returns true if it is held, nothing is in flight, and all replies are sent.
+    pub(super) fn may_leave(&self) -> bool {
+        let is_open = !matches!(self.phase, Phase::Ending) && !self.close_sent;
+        let is_quiet = self.in_flight == 0 && self.is_sent() && !self.is_sending();
+        self.held && is_open && is_quiet
+    }
+
+    /// Returns true if the client uses TLS, whose state cannot be handed over.
+    pub(super) const fn is_secured(&self) -> bool {
+        self.encryption.is_secured()
+    }
+
+    /// Returns the state of a connection whose socket was released; `losses` are all losses of the
+    /// device, or `None` if its data may be lost.
+    pub(super) fn into_handed(self, socket: OwnedFd, losses: Option<u32>) -> HandedConnection {
+        let (stage, form) = match &self.phase {
+            Phase::Serving(session) => (HandedStage::Serving(*session), session.form),
+            Phase::Negotiating(negotiation) => (
+                HandedStage::Negotiating(negotiation.progress()),
+                Form::Simple,
+            ),
+            Phase::Ending => unreachable!("it does not leave"),
+        };
+        let has_lost = losses.is_none_or(|losses| self.losses.count() < losses);
+        let mut sent = Writer::default();
+        if let Some(payload) = self.payload {
+            payload.header.encode(form, &mut sent);
+            payload.append_to(&mut sent.0);
+        }
+        if let Some(header) = self.waiting {
+            header.encode(form, &mut sent);
+        }
+        sent.bytes(&self.stash);
+        HandedConnection::new(stage, has_lost, sent.0, socket)
     }
 
     /// Returns true if it accepts requests: it is not ending.
@@ -270,6 +348,9 @@ impl Connection {
         requests: &mut Requests,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
+        if self.held {
+            return Ok(());
+        }
         self.paused = false;
         if let Some(header) = self.waiting.take() {
             self.begin(header, key, requests, cx)?;
@@ -304,7 +385,7 @@ impl Connection {
                 }
                 continue;
             }
-            if self.is_stalled() {
+            if self.held || self.is_stalled() {
                 (self.paused, self.is_late) = (true, true);
                 return Ok(at);
             }
@@ -469,7 +550,7 @@ impl Connection {
 
     /// Submits the request once its data has arrived. Returns true if it was complete.
     pub(super) fn submit_if_arrived(&mut self, key: SlabKey, requests: &mut Requests) -> bool {
-        if self.payload.as_ref().is_none_or(|payload| payload.left > 0) {
+        if self.held || self.payload.as_ref().is_none_or(|payload| payload.left > 0) {
             return false;
         }
         let payload = self.payload.take().expect("it was just there");

@@ -7,13 +7,14 @@ use crate::address::Address;
 use crate::error::FrontendError;
 use crate::limits::NBD_CONNECTIONS_MAX;
 use crate::passed_sockets;
-use crate::unix_socket::{self, Origin};
+use crate::unix_socket::{self, Origin, TakenSocket};
 use reactor::uring::tune_to_peer;
 use reactor::{MailboxSender, SocketOptions, Stream};
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,17 +31,22 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const SOCKET_BYTES: usize = 4 << 20;
 
 /// A listening socket without an accept thread yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bound {
     socket: Arc<Socket>,
-    address: Address,
+    pub(super) address: Address,
     origin: Origin,
 }
 
 impl Bound {
     /// Listens; beyond this machine only if each client must authenticate. A stale Unix socket is
     /// replaced, one in use is not. A socket passed by the service manager is used unchanged.
-    pub(super) fn bind(address: &Address, knows_clients: bool) -> Result<Self, FrontendError> {
+    /// That of a predecessor that was `taken` over listens already.
+    pub(super) fn bind(
+        address: &Address,
+        knows_clients: bool,
+        taken: Option<TakenSocket>,
+    ) -> Result<Self, FrontendError> {
         let refused = |source| FrontendError::Listen {
             address: address.to_string(),
             source,
@@ -53,10 +59,13 @@ impl Bound {
                      use a tunnel such as ssh -L)"
                 )));
             }
-            Address::Tcp(tcp) => bind_tcp(*tcp).map_err(refused)?,
-            Address::Unix(path) => {
-                unix_socket::listen(path, BACKLOG, Some(SOCKET_BYTES)).map_err(refused)?
-            }
+            address => match (address, taken) {
+                (_, Some(TakenSocket { socket, origin })) => (socket, origin),
+                (Address::Tcp(tcp), None) => bind_tcp(*tcp).map_err(refused)?,
+                (Address::Unix(path), None) => {
+                    unix_socket::listen(path, BACKLOG, Some(SOCKET_BYTES)).map_err(refused)?
+                }
+            },
         };
         let address = match address {
             Address::Tcp(_) => {
@@ -72,6 +81,11 @@ impl Bound {
         })
     }
 
+    /// Returns another descriptor of the socket, and its origin.
+    pub(super) fn share(&self) -> io::Result<(OwnedFd, Origin)> {
+        Ok((self.socket.try_clone()?.into(), self.origin))
+    }
+
     /// Returns true if an earlier server may have had clients that reconnect.
     pub(super) fn may_have_clients(&self) -> bool {
         self.origin != Origin::New
@@ -83,8 +97,8 @@ impl Bound {
         cores: Vec<MailboxSender<Message>>,
         shared: Arc<SharedServer>,
     ) -> Result<Listener, FrontendError> {
-        let (address, socket) = (self.address, self.socket);
-        let file = match &address {
+        let (address, socket) = (&self.address, Arc::clone(&self.socket));
+        let file = match address {
             Address::Unix(path) if self.origin != Origin::Passed => Some(path.clone()),
             Address::Unix(_) | Address::Tcp(_) => None,
         };
@@ -99,7 +113,7 @@ impl Bound {
             }
         };
         Ok(Listener {
-            address,
+            bound: self,
             file,
             remove,
             _acceptor: Acceptor::start("nbd/accept", accept)?,
@@ -123,7 +137,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<(Arc<Socket>, Origin)> {
 /// replaced a stale one.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) address: Address,
+    pub(super) bound: Bound,
     /// Path of its own Unix socket.
     pub(super) file: Option<PathBuf>,
     /// Remove the Unix socket at the end.
@@ -132,6 +146,12 @@ pub(super) struct Listener {
 }
 
 impl Listener {
+    /// Ends the thread, and leaves the socket as it is.
+    pub(super) fn pause(self) -> Bound {
+        self.remove.store(false, Ordering::Relaxed);
+        self.bound.clone()
+    }
+
     /// Ends the thread, and always removes its own Unix socket.
     pub(super) fn end(self) {
         self.remove.store(true, Ordering::Relaxed);

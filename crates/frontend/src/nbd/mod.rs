@@ -7,10 +7,12 @@
 
 mod connection;
 mod export;
+mod handed;
 mod listener;
 mod memory;
 mod message;
 mod negotiation;
+mod pause;
 mod payload;
 mod peer;
 mod protocol;
@@ -31,19 +33,24 @@ use crate::class_rules::SizeRules;
 use crate::core_thread::{self, Cores};
 use crate::error::FrontendError;
 use crate::limits::{LANE_SOCKETS, NBD_CONNECTIONS_MAX, NBD_NEGOTIATIONS_MAX};
-use crate::unix_socket;
-use crate::{IoCounts, Ping};
+use crate::unix_socket::{self, Origin, TakenSocket};
+use crate::{Handed, IoCounts, Ping};
 use base::units::CoreId;
 use block::Device;
 use export::Export;
-use listener::Listener;
+use handed::HandedConnection;
+use listener::{Bound, Listener};
 use message::Message;
 use reactor::PollPolicy;
 use requests::Requests;
 use service::NbdService;
 use shared::SharedServer;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
 /// Options of a server.
@@ -72,6 +79,9 @@ pub struct NbdOptions {
 #[derive(Debug)]
 pub struct NbdServer {
     listener: Option<Listener>,
+    /// The socket while nothing is accepted: before the start, and in a pause.
+    bound: Option<Bound>,
+    exports: Arc<[Export]>,
     cores: Cores<Message>,
     shared: Arc<SharedServer>,
 }
@@ -85,11 +95,28 @@ impl NbdServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &NbdOptions,
     ) -> Result<Self, FrontendError> {
+        let mut server = Self::prepare(devices, options, None)?;
+        server.accept()?;
+        Ok(server)
+    }
+
+    /// Starts everything but the acceptance of clients: [`resume`](Self::resume) begins that. `taken`
+    /// is the socket of a predecessor.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn prepare(
+        devices: &PerClass<Arc<dyn Device>>,
+        options: &NbdOptions,
+        taken: Option<TakenSocket>,
+    ) -> Result<Self, FrontendError> {
         let cores = core_thread::places(&options.cores)?;
         let exports = exports(devices, options);
         let tls = options.tls.as_ref().map(tls::load).transpose()?;
         let mut server = Self {
             listener: None,
+            bound: None,
+            exports: Arc::clone(&exports),
             cores: Cores::new(),
             shared: Arc::default(),
         };
@@ -106,22 +133,36 @@ impl NbdServer {
             server.cores.serve("nbd", place, devices, service)?;
         }
         let knows_clients = options.tls.as_ref().is_some_and(TlsOptions::knows_clients);
-        let listener = listener::Bound::bind(&options.address, knows_clients)?;
-        if listener.may_have_clients() {
+        let bound = Bound::bind(&options.address, knows_clients, taken)?;
+        if bound.may_have_clients() {
             // Clients may rely on data that they have not flushed.
             devices[options.class].inherit_writes();
         }
+        server.bound = Some(bound);
         let senders = server.cores.senders().to_vec();
-        server.shared.order.set_cores(senders.clone());
-        server.listener = Some(listener.start(senders, Arc::clone(&server.shared))?);
+        server.shared.order.set_cores(senders);
         Ok(server)
+    }
+
+    fn accept(&mut self) -> Result<(), FrontendError> {
+        if let Some(bound) = self.bound.clone() {
+            let senders = self.cores.senders().to_vec();
+            self.listener = Some(bound.start(senders, Arc::clone(&self.shared))?);
+            self.bound = None;
+        }
+        Ok(())
+    }
+
+    fn bound(&self) -> &Bound {
+        let listener = self.listener.as_ref().map(|listener| &listener.bound);
+        let bound = listener.or(self.bound.as_ref());
+        bound.expect("a server has a socket until it ends")
     }
 
     /// The address in use, with the assigned port.
     #[must_use]
     pub fn address(&self) -> Address {
-        let listener = self.listener.as_ref();
-        listener.expect("a server listens").address.clone()
+        self.bound().address.clone()
     }
 
     /// Current number of connections.
@@ -151,6 +192,75 @@ impl NbdServer {
         if let Some(path) = file.filter(|_| self.was_forced()) {
             // Marks for the next server that clients may rely on unflushed writes.
             unix_socket::leave_behind(&path);
+        }
+    }
+
+    /// Returns another descriptor of the listening socket, and its origin, for a successor.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn share_socket(&self) -> io::Result<(OwnedFd, Origin)> {
+        self.bound().share()
+    }
+
+    /// Stops accepting clients and requests, and returns the connections once their requests are
+    /// complete, the writes flushed and the replies sent.
+    ///
+    /// # Errors
+    /// The reason why it serves on: a client with TLS, or something that has not finished by `by`.
+    pub fn pause(&mut self, by: Instant) -> Result<Handed, String> {
+        self.bound = self.listener.take().map(Listener::pause);
+        let (sender, replies) = mpsc::channel();
+        self.cores.tell(|| Message::Pause(sender.clone()));
+        drop(sender);
+        let (mut all, mut refused) = (Vec::new(), None);
+        loop {
+            let left = match refused {
+                None => by.saturating_duration_since(Instant::now()),
+                // Each core replies as soon as it takes the message.
+                Some(_) => Duration::MAX,
+            };
+            match replies.recv_timeout(left) {
+                Ok(Ok(connections)) => all.extend(connections),
+                Err(RecvTimeoutError::Disconnected) => break,
+                failed => {
+                    if refused.is_none() {
+                        self.cores.tell(|| Message::Stay);
+                    }
+                    let reason = failed.ok().and_then(Result::err).unwrap_or_default();
+                    let before = refused.take().filter(|before: &String| !before.is_empty());
+                    refused = Some(before.unwrap_or(reason));
+                }
+            }
+        }
+        match refused {
+            None => Ok(HandedConnection::join(all)),
+            Some(reason) => {
+                self.serve(all);
+                self.accept().map_err(|error| error.to_string())?;
+                Err(reason)
+            }
+        }
+    }
+
+    /// Serves the connections of a [pause](Self::pause), of this server or of a predecessor, and
+    /// accepts clients.
+    ///
+    /// # Errors
+    /// A state that is not one of a server with these exports.
+    pub fn resume(&mut self, handed: Handed) -> Result<(), String> {
+        let all = HandedConnection::divide(handed, &self.exports)?;
+        self.serve(all);
+        self.accept().map_err(|error| error.to_string())
+    }
+
+    fn serve(&self, connections: Vec<HandedConnection>) {
+        for (connection, core) in connections
+            .into_iter()
+            .zip(self.cores.senders().iter().cycle())
+        {
+            self.shared.connection_begins();
+            core.send_always(Message::Resume(Box::new(connection)));
         }
     }
 

@@ -10,6 +10,7 @@ use super::protocol::{
     option, reply,
 };
 use crate::limits::{NBD_OPTION_BYTES_MAX, NBD_OPTIONS_MAX};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Bytes of an option's header: magic, option, length.
@@ -46,6 +47,12 @@ pub(super) enum Encryption {
 pub(super) struct Negotiation {
     exports: Arc<[Export]>,
     encryption: Encryption,
+    progress: Progress,
+}
+
+/// The result of the client's options so far, in plain text or inside TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progress {
     /// The client's flags have arrived.
     greeted: bool,
     no_zeroes: bool,
@@ -63,36 +70,48 @@ impl Negotiation {
         Self {
             exports,
             encryption,
-            greeted: false,
-            no_zeroes: false,
-            form: Form::Simple,
-            allocation: None,
-            options: 0,
+            progress: Progress {
+                greeted: false,
+                no_zeroes: false,
+                form: Form::Simple,
+                allocation: None,
+                options: 0,
+            },
         }
+    }
+
+    /// Returns the result of the options so far, for a successor.
+    pub(super) const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Continues a predecessor's handshake in plain text.
+    pub(super) const fn resume(&mut self, progress: Progress) {
+        self.progress = progress;
     }
 
     /// Records that TLS has begun. Discards everything negotiated in plain text: an attacker may
     /// have sent it.
     pub(super) fn begin_tls(&mut self) {
         self.encryption = Encryption::InForce;
-        self.form = Form::Simple;
-        self.allocation = None;
+        self.progress.form = Form::Simple;
+        self.progress.allocation = None;
     }
 
     /// Takes one step with the first bytes of `input`. Returns the number of bytes consumed; 0 if
     /// more are needed.
     pub(super) fn step(&mut self, input: &[u8], output: &mut Writer) -> (usize, HandshakeStep) {
         let mut reader = Reader::new(input);
-        if !self.greeted {
+        if !self.progress.greeted {
             let Some(flags) = reader.u32() else {
                 return (0, HandshakeStep::More);
             };
-            self.greeted = true;
+            self.progress.greeted = true;
             let known = u32::from(FIXED_NEWSTYLE | NO_ZEROES);
             if flags & !known != 0 || flags & u32::from(FIXED_NEWSTYLE) == 0 {
                 return (4, HandshakeStep::Close);
             }
-            self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+            self.progress.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
             return (4, HandshakeStep::More);
         }
         let (Some(magic), Some(option), Some(len)) = (reader.u64(), reader.u32(), reader.u32())
@@ -100,13 +119,16 @@ impl Negotiation {
             return (0, HandshakeStep::More);
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        if magic != OPTION_MAGIC || len > NBD_OPTION_BYTES_MAX || self.options == NBD_OPTIONS_MAX {
+        if magic != OPTION_MAGIC
+            || len > NBD_OPTION_BYTES_MAX
+            || self.progress.options == NBD_OPTIONS_MAX
+        {
             return (input.len(), HandshakeStep::Close);
         }
         let Some(data) = reader.take(len) else {
             return (0, HandshakeStep::More);
         };
-        self.options += 1;
+        self.progress.options += 1;
         (OPTION_HEADER_BYTES + len, self.option(option, data, output))
     }
 
@@ -147,9 +169,9 @@ impl Negotiation {
             }
             option::INFO | option::GO => return self.go(number, data, output),
             option::STRUCTURED_REPLY if data.is_empty() => {
-                let refused = self.form == Form::Extended;
+                let refused = self.progress.form == Form::Extended;
                 if !refused {
-                    self.form = Form::Structured;
+                    self.progress.form = Form::Structured;
                 }
                 let kind = if refused {
                     reply::ERR_INVALID
@@ -159,7 +181,7 @@ impl Negotiation {
                 output.option_reply(number, kind, &[]);
             }
             option::EXTENDED_HEADERS if data.is_empty() => {
-                self.form = Form::Extended;
+                self.progress.form = Form::Extended;
                 output.option_reply(number, reply::ACK, &[]);
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
@@ -185,8 +207,9 @@ impl Negotiation {
     fn session(&self, export: usize) -> Session {
         Session {
             export,
-            form: self.form,
-            allocation: self.allocation == Some(export) && self.form != Form::Simple,
+            form: self.progress.form,
+            allocation: self.progress.allocation == Some(export)
+                && self.progress.form != Form::Simple,
         }
     }
 
@@ -197,8 +220,10 @@ impl Negotiation {
             return HandshakeStep::Close;
         };
         let export = &self.exports[index];
-        output.u64(export.bytes()).u16(export.flags(self.form));
-        if !self.no_zeroes {
+        output
+            .u64(export.bytes())
+            .u16(export.flags(self.progress.form));
+        if !self.progress.no_zeroes {
             output.bytes(&[0; 124]);
         }
         HandshakeStep::Begin(self.session(index))
@@ -227,7 +252,7 @@ impl Negotiation {
             fill(&mut entry);
             output.option_reply(number, reply::INFO, &entry.0);
         };
-        let form = self.form;
+        let form = self.progress.form;
         say(info::EXPORT, &|entry| {
             entry.u64(export.bytes()).u16(export.flags(form));
         });
@@ -269,9 +294,10 @@ impl Negotiation {
         })();
         let sets = number == option::SET_META_CONTEXT;
         if sets {
-            self.allocation = None;
+            self.progress.allocation = None;
         }
-        let Some((name, matched)) = parsed.filter(|_| !sets || self.form != Form::Simple) else {
+        let Some((name, matched)) = parsed.filter(|_| !sets || self.progress.form != Form::Simple)
+        else {
             output.option_reply(
                 number,
                 reply::ERR_INVALID,
@@ -289,7 +315,7 @@ impl Negotiation {
             entry.u32(id).bytes(ALLOCATION.as_bytes());
             output.option_reply(number, reply::META_CONTEXT, &entry.0);
             if sets {
-                self.allocation = Some(index);
+                self.progress.allocation = Some(index);
             }
         }
         output.option_reply(number, reply::ACK, &[]);

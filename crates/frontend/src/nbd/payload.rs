@@ -75,6 +75,22 @@ impl Payload {
         }
     }
 
+    /// Appends the data that has arrived; zeroes for data that was discarded.
+    pub(super) fn append_to(mut self, bytes: &mut Vec<u8>) {
+        let length = usize::try_from(self.header.length).expect("a request is bounded");
+        let end = bytes.len() + length - self.left;
+        if let Some(current) = self.current.take() {
+            let (offset, len) = self.whole;
+            let filled = len - current.len();
+            let filled = IoSlice::new(current.into_memory(), offset, filled);
+            self.full.push(filled);
+        }
+        for slice in &self.full {
+            slice.append_to(0, bytes);
+        }
+        bytes.resize(end, 0);
+    }
+
     /// Consumes data from the front of `bytes`. Returns the number of bytes.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;

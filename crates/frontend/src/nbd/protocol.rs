@@ -2,6 +2,7 @@
 //! NBD project. All integers are big-endian.
 
 use block::{BlockError, Operation};
+use serde::{Deserialize, Serialize};
 
 /// First word from a server. `[NBD "Newstyle negotiation"]`
 pub(super) const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -146,7 +147,7 @@ impl NbdError {
 }
 
 /// The form of headers and replies that a client negotiated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Form {
     /// 28-byte requests, simple replies.
     Simple,
@@ -196,6 +197,22 @@ impl RequestHeader {
             Form::Extended => EXTENDED_REQUEST_MAGIC,
         };
         (magic == expected).then_some(header)
+    }
+
+    /// Writes the header as the client sent it.
+    pub(super) fn encode(&self, form: Form, writer: &mut Writer) {
+        writer.u32(match form {
+            Form::Simple | Form::Structured => REQUEST_MAGIC,
+            Form::Extended => EXTENDED_REQUEST_MAGIC,
+        });
+        writer.u16(self.flags).u16(self.command).u64(self.cookie);
+        writer.u64(self.offset);
+        match form {
+            Form::Simple | Form::Structured => {
+                writer.u32(u32::try_from(self.length).expect("it came with 32 bits"))
+            }
+            Form::Extended => writer.u64(self.length),
+        };
     }
 
     /// Returns true if data follows the header.
@@ -375,7 +392,7 @@ fn simple(writer: &mut Writer, error: u32, cookie: u64) {
 }
 
 /// The options that a client negotiated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Session {
     /// Index of the export.
     pub(super) export: usize,

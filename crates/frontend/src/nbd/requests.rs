@@ -40,6 +40,8 @@ pub(super) struct Requests {
     written: u64,
     flushed: u64,
     flushes: bool,
+    /// A Flush of the server has failed: data may not be on stable storage.
+    flush_failed: bool,
 }
 
 impl Requests {
@@ -53,6 +55,7 @@ impl Requests {
             written: 0,
             flushed: 0,
             flushes: false,
+            flush_failed: false,
         }
     }
 
@@ -106,6 +109,11 @@ impl Requests {
         is_flushed
     }
 
+    /// Returns true if a Flush of the server has failed since the last call.
+    pub(super) const fn flush_failed(&mut self) -> bool {
+        std::mem::replace(&mut self.flush_failed, false)
+    }
+
     /// Records that the server ends without completing everything.
     pub(super) fn set_forced(&self) {
         self.shared.forced.store(true, Ordering::Relaxed);
@@ -142,9 +150,10 @@ impl Requests {
             self.flushed = self.flushed.max(owner.covers);
         } else if owner.is_last() && !is_done {
             tracing::warn!("cannot flush the device: {:?}", finished.result);
-            self.set_forced();
+            self.flush_failed = true;
             self.flushed = self.written;
         }
+        self.flushes &= !owner.is_last();
     }
 
     /// Returns true if requests have begun since the last call without one from a client: the

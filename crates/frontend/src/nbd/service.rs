@@ -2,14 +2,17 @@
 
 use super::connection::Connection;
 use super::export::Export;
-use super::message::Message;
+use super::handed::Description;
+use super::message::{Message, Released};
 use super::peer::Peer;
 use super::requests::Requests;
 use super::tls::Tls;
 use crate::limits::{DRAIN_TIME, NBD_CONNECTIONS_MAX, NBD_CROWDED_TIME};
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{Completion, Context, Op, OpKey, OpNamespace, Outcome, Received, Service, Stream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 /// Interval between checks for clients that have timed out.
 const LOOK: Nanos = Nanos::from_secs(1);
@@ -17,6 +20,7 @@ const LOOK: Nanos = Nanos::from_secs(1);
 const RECEIVE: u8 = 0;
 const SEND: u8 = 1;
 const CLOSE: u8 = 2;
+pub(super) const RELEASE: u8 = 3;
 
 /// The connections of one core.
 #[derive(Debug)]
@@ -25,20 +29,32 @@ pub(super) struct NbdService {
     tls: Option<Tls>,
     /// Plain text of the bytes received on one connection.
     plain: Vec<u8>,
-    requests: Requests,
+    pub(super) requests: Requests,
     op_namespace: OpNamespace,
-    connections: Slab<Connection>,
+    pub(super) connections: Slab<Connection>,
     /// Maximum connections in the handshake.
     negotiations_max: usize,
     /// Connections with something to send, receive or end, and those that wait for room.
-    active: Vec<SlabKey>,
+    pub(super) active: Vec<SlabKey>,
     stalled: Vec<SlabKey>,
     look_at: Time,
-    draining: Option<Time>,
+    pub(super) draining: Option<Time>,
+    pub(super) pausing: Option<Pausing>,
     closing: bool,
     /// Connections continue in the next turn: room has become free.
-    again: bool,
+    pub(super) again: bool,
     started: bool,
+}
+
+/// A pause on its way.
+#[derive(Debug)]
+pub(super) struct Pausing {
+    pub(super) reply: Sender<Released>,
+    /// Connections whose sockets are being released.
+    pub(super) releasing: usize,
+    pub(super) released: Vec<(Connection, OwnedFd)>,
+    /// The pause is cancelled.
+    pub(super) stays: bool,
 }
 
 impl NbdService {
@@ -61,6 +77,7 @@ impl NbdService {
             stalled: Vec::new(),
             look_at: Time::NEVER,
             draining: None,
+            pausing: None,
             closing: false,
             again: false,
             started: false,
@@ -94,7 +111,10 @@ impl NbdService {
         if is_drained && !connection.has_to_resume() {
             connection.is_late = false;
         }
-        if let Err(reason) = result {
+        // The receive of a connection that is being released ends with an error.
+        if let Err(reason) = result
+            && !connection.leaving
+        {
             if let Some(reason) = reason {
                 tracing::trace!("closed the connection of a client that {reason}");
             }
@@ -114,11 +134,8 @@ impl NbdService {
 
     /// Sends and receives for a connection as far as possible, and closes it when it is over.
     fn work(&mut self, key: SlabKey, cx: &mut Context<'_>) {
-        let (receive, send, close) = (
-            self.key(RECEIVE, key),
-            self.key(SEND, key),
-            self.key(CLOSE, key),
-        );
+        let [receive, send, close, release] =
+            [RECEIVE, SEND, CLOSE, RELEASE].map(|kind| self.key(kind, key));
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -142,6 +159,16 @@ impl NbdService {
                 peer.pass_over_unread();
             }
             cx.submit(close, Op::Close { socket });
+            return;
+        }
+        if let Some(pausing) = &mut self.pausing
+            && !pausing.stays
+        {
+            if connection.may_leave() {
+                (connection.leaving, connection.close_sent) = (true, true);
+                pausing.releasing += 1;
+                cx.submit(release, Op::Release { socket });
+            }
             return;
         }
         if connection.has_to_resume() {
@@ -235,6 +262,9 @@ impl NbdService {
             self.again |= self.requests.has_begun();
             return;
         }
+        if self.requests.flush_failed() {
+            self.requests.set_forced();
+        }
         self.closing = true;
         self.requests.close(cx);
     }
@@ -251,10 +281,16 @@ impl NbdService {
         }
     }
 
-    fn adopt(&mut self, stream: Stream, cx: &mut Context<'_>) {
+    /// Serves a client; one that was `handed` over continues.
+    pub(super) fn adopt(
+        &mut self,
+        stream: Stream,
+        handed: Option<&Description>,
+        cx: &mut Context<'_>,
+    ) -> Option<SlabKey> {
         if self.draining.is_some() || !cx.driver.has_room_for_socket() {
             self.requests.shared.connection_ended();
-            return;
+            return None;
         }
         let peer = match &stream {
             Stream::Socket(fd, _) => fd.try_clone().map(Peer),
@@ -263,11 +299,11 @@ impl NbdService {
         let Ok(peer) = peer else {
             // The process is out of descriptors.
             self.requests.shared.connection_ended();
-            return;
+            return None;
         };
         self.make_room(cx);
         let socket = cx.driver.adopt(stream);
-        let connection = Connection::new(
+        let mut connection = Connection::new(
             (socket, peer),
             self.requests.connection(),
             &self.exports,
@@ -275,11 +311,26 @@ impl NbdService {
             self.requests.io.client(),
             cx.now,
         );
-        match self.connections.insert(connection) {
-            Ok(key) => self.active.push(key),
-            Err(_) => unreachable!("the listener bounds the connections"),
+        if let Some(description) = handed {
+            connection.resume_as(description);
         }
+        let Ok(key) = self.connections.insert(connection) else {
+            unreachable!("the listener bounds the connections");
+        };
+        self.active.push(key);
         self.look_at = self.look_at.min(cx.now + LOOK);
+        Some(key)
+    }
+
+    /// Handles bytes that a client has sent to a predecessor.
+    pub(super) fn take_in(&mut self, key: SlabKey, bytes: &[u8], cx: &mut Context<'_>) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && let Err(reason) =
+                connection.receive(bytes, &mut self.plain, key, &mut self.requests, cx)
+        {
+            tracing::trace!("closed the connection of a client that {reason}");
+            connection.end();
+        }
     }
 }
 
@@ -311,13 +362,19 @@ impl Service for NbdService {
                     self.active.push(slot);
                 }
             }
+            Outcome::Released(stream) => self.released(slot, stream),
             _ => unreachable!("the service starts nothing else"),
         }
     }
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
-            Message::Connection(stream) => self.adopt(stream, cx),
+            Message::Connection(stream) => {
+                self.adopt(stream, None, cx);
+            }
+            Message::Pause(reply) => self.pause(reply),
+            Message::Stay => self.stay(),
+            Message::Resume(handed) => self.resume_handed(*handed, cx),
             Message::Begin(ticket) => self.requests.begin(ticket),
             Message::Ping(ping) => drop(ping),
             Message::Drain => {
@@ -358,6 +415,7 @@ impl Service for NbdService {
             index += 1;
         }
         self.active.clear();
+        self.run_pause(cx);
         self.drain(cx);
     }
 

@@ -14,6 +14,11 @@ pub(super) struct SharedServer {
 }
 
 impl SharedServer {
+    /// Counts a connection that begins.
+    pub(super) fn connection_begins(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a connection that has ended.
     pub(super) fn connection_ended(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);

@@ -150,6 +150,11 @@ impl Stage {
         true
     }
 
+    /// Returns true if the client has requested TLS.
+    pub(super) const fn is_secured(&self) -> bool {
+        matches!(self, Self::Beginning(_) | Self::Running(_))
+    }
+
     /// Returns the channel if TLS is running.
     pub(super) fn channel(&self) -> Option<&TlsChannel> {
         match self {

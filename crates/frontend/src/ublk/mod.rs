@@ -54,6 +54,9 @@ pub struct UblkOptions {
     /// The N of `/dev/ublkbN`, which may be that of a device left by a killed server; `None` for a
     /// free number.
     pub id: Option<u32>,
+    /// The life of the device's caches in which a predecessor has handed the block device over;
+    /// `None` if it was killed: then that in which the block device was made counts.
+    pub left_life: Option<u32>,
     /// Identity of the volume. Its lower 32 bits must match those of a device left by a killed
     /// server.
     pub identity: u64,
@@ -80,6 +83,7 @@ impl UblkOptions {
     pub fn new() -> Self {
         Self {
             id: None,
+            left_life: None,
             identity: 0,
             ends_with_process: false,
             class: Class::DEFAULT,
@@ -155,7 +159,7 @@ impl UblkServer {
         };
         let client = KnownLosses::of(&*device);
         if recovered {
-            take_over(&*device, info.life, &client);
+            take_over(&*device, options.left_life.unwrap_or(info.life), &client);
         }
         let mut server = Self {
             driver,
@@ -278,6 +282,13 @@ impl UblkServer {
     /// Outstanding requests finish first, for at most 10 s.
     pub fn detach_forced(&mut self) {
         self.end(false);
+    }
+
+    /// Finishes outstanding requests and ends; the block device stays, and its requests wait for the
+    /// next server. Returns the life of the device's caches for [`UblkOptions::left_life`].
+    pub fn pause(&mut self) -> u32 {
+        self.end(true);
+        mark(&*self.device)
     }
 
     /// Ends the server when the process ends. A block device that is or may be in use stays, and

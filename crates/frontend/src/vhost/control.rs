@@ -141,6 +141,7 @@ fn serve(
         Ok(_) if shared.holds_writes() => {}
         Ok(_) => shared.writers.strike_out(),
         Err(_) => {
+            shared.gave_up.store(true, Ordering::Relaxed);
             if let Some(suppressed) = shared.log.allow() {
                 tracing::warn!(
                     suppressed,

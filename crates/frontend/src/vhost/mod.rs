@@ -26,9 +26,9 @@ mod vring;
 use crate::acceptor::Acceptor;
 use crate::core_thread::{self, Cores};
 use crate::limits::{DRAIN_TIME, LANE_SOCKETS, VRINGS_MAX};
-use crate::unix_socket::{self, Origin};
+use crate::unix_socket::{self, Origin, TakenSocket};
 use crate::virtio_blk::ID_BYTES;
-use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, IoCounts, KnownLosses};
+use crate::{ClassChoice, ClassRules, DeviceIo, FrontendError, Handed, IoCounts, KnownLosses};
 pub use inflight::Writers;
 pub use succession::{NoteWriters, Succession};
 
@@ -37,6 +37,8 @@ use block::Device;
 use reactor::PollPolicy;
 use served_disk::{Message, ServedDisk};
 use service::VhostService;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -97,6 +99,10 @@ impl VhostOptions {
 pub struct VhostServer {
     shared: Arc<ServedDisk>,
     socket: Option<PathBuf>,
+    /// The socket that the control thread listens on, and its origin.
+    bound: Option<TakenSocket>,
+    /// The control thread leaves the file of the socket.
+    keeps_file: Arc<AtomicBool>,
     control: Option<Acceptor>,
     cores: Cores<Message>,
 }
@@ -110,11 +116,28 @@ impl VhostServer {
         devices: &PerClass<Arc<dyn Device>>,
         options: &VhostOptions,
     ) -> Result<Self, FrontendError> {
+        let mut server = Self::prepare(devices, options, None)?;
+        server.accept()?;
+        Ok(server)
+    }
+
+    /// Starts everything but the acceptance of front ends: [`resume`](Self::resume) begins that.
+    /// `taken` is the socket of a predecessor.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn prepare(
+        devices: &PerClass<Arc<dyn Device>>,
+        options: &VhostOptions,
+        taken: Option<TakenSocket>,
+    ) -> Result<Self, FrontendError> {
         let cores = core_thread::places(&options.cores)?;
         let shared = Arc::new(share(devices, options)?);
         let mut server = Self {
             shared,
             socket: None,
+            bound: None,
+            keeps_file: Arc::default(),
             control: None,
             cores: Cores::new(),
         };
@@ -137,7 +160,7 @@ impl VhostServer {
                 }
             }));
         }
-        server.listen(&options.socket)?;
+        server.listen(&options.socket, taken)?;
         Ok(server)
     }
 
@@ -175,19 +198,76 @@ impl VhostServer {
         self.end();
     }
 
-    fn listen(&mut self, path: &Path) -> Result<(), FrontendError> {
-        let (socket, origin) =
-            unix_socket::listen(path, 1, None).map_err(|source| FrontendError::Listen {
-                address: path.display().to_string(),
-                source,
-            })?;
+    /// Returns another descriptor of the listening socket, and its origin, for a successor.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn share_socket(&self) -> io::Result<(OwnedFd, Origin)> {
+        let TakenSocket { socket, origin } = self.bound.as_ref().expect("a server listens");
+        Ok((socket.try_clone()?.into(), *origin))
+    }
+
+    /// Disconnects the machine, which connects to the successor, once its outstanding requests are
+    /// finished.
+    ///
+    /// # Errors
+    /// The reason why it serves on: something has not finished by `by`.
+    pub fn pause(&mut self, by: Instant) -> Result<Handed, String> {
+        if self.shared.holds_writes() {
+            return Err("writes of an earlier process may still be executed: retry".to_owned());
+        }
+        self.shared.gave_up.store(false, Ordering::Relaxed);
+        self.keeps_file.store(true, Ordering::Relaxed);
+        self.shared.set_end_by(Some(by));
+        self.control = None;
+        if !self.shared.gave_up.load(Ordering::Relaxed) && !self.shared.holds_writes() {
+            return Ok(Handed::default());
+        }
+        self.resume(Handed::default())?;
+        Err("requests of the machine did not finish in time".to_owned())
+    }
+
+    /// Accepts front ends, after a [pause](Self::pause) of this server or of a predecessor.
+    ///
+    /// # Errors
+    /// A thread that cannot start.
+    pub fn resume(&mut self, _: Handed) -> Result<(), String> {
+        self.keeps_file.store(false, Ordering::Relaxed);
+        self.shared.set_end_by(None);
+        self.accept().map_err(|error| error.to_string())
+    }
+
+    fn listen(&mut self, path: &Path, taken: Option<TakenSocket>) -> Result<(), FrontendError> {
+        let bound = taken.map_or_else(
+            || {
+                let (socket, origin) = unix_socket::listen(path, 1, None)?;
+                Ok(TakenSocket { socket, origin })
+            },
+            Ok,
+        );
+        let refused = |source| FrontendError::Listen {
+            address: path.display().to_string(),
+            source,
+        };
+        self.bound = Some(bound.map_err(refused)?);
         self.socket = Some(path.to_owned());
-        let shared = Arc::clone(&self.shared);
-        let file = (origin != Origin::Passed).then(|| SocketFile(path.to_owned()));
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<(), FrontendError> {
+        let (Some(TakenSocket { socket, origin }), Some(path)) = (&self.bound, &self.socket) else {
+            return Ok(());
+        };
+        let (socket, shared) = (Arc::clone(socket), Arc::clone(&self.shared));
+        let file = (*origin != Origin::Passed).then(|| path.clone());
+        let keeps_file = Arc::clone(&self.keeps_file);
         let serve = move |end: &UnixStream| {
             control::serve_all(&socket, end, &shared);
             // While the socket is listened on, no other server replaces it.
-            drop(file);
+            if let Some(file) = file.filter(|_| !keeps_file.load(Ordering::Relaxed)) {
+                // It may be removed already.
+                let _ = std::fs::remove_file(file);
+            }
         };
         self.control = Some(Acceptor::start("vhost/control", serve)?);
         Ok(())
@@ -204,24 +284,11 @@ impl VhostServer {
     /// Ends all threads; does nothing if they have ended.
     fn end(&mut self) {
         let by = Instant::now() + Duration::from(DRAIN_TIME);
-        let mut end_by = self.shared.end_by.lock();
-        **end_by
-            .as_mut()
-            .unwrap_or_else(|poisoned| poisoned.get_mut()) = Some(by);
-        drop(end_by);
+        self.shared.set_end_by(Some(by));
         // Ending the control thread removes the socket.
         self.control = None;
         self.cores.tell(|| Message::End);
         self.cores.join();
-    }
-}
-
-/// The file of a Unix socket; removed when dropped, if it still exists.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -254,6 +321,7 @@ fn share(
         id,
         client: KnownLosses::of(&*device),
         connected: AtomicBool::new(false),
+        gave_up: AtomicBool::new(false),
         late_writes: AtomicUsize::new(0),
         volume: options.identity,
         succession: options.succession.clone(),

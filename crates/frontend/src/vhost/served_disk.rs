@@ -49,6 +49,8 @@ pub(super) struct ServedDisk {
     pub(super) client: KnownLosses,
     /// A machine is connected.
     pub(super) connected: AtomicBool,
+    /// A connection has ended with unfinished requests.
+    pub(super) gave_up: AtomicBool,
     /// Number of writes in the device from queues that stopped before they completed, plus one for
     /// the writes of another, ended process. Until they end, they could overwrite a later write to
     /// the same blocks.
@@ -94,6 +96,10 @@ impl ServedDisk {
 
     pub(super) fn end_by(&self) -> Option<Instant> {
         *self.end_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_end_by(&self, by: Option<Instant>) {
+        *self.end_by.lock().unwrap_or_else(PoisonError::into_inner) = by;
     }
 
     pub(super) fn properties(&self, geometry: Geometry) -> Properties {

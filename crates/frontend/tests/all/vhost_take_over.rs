@@ -8,8 +8,9 @@ use load::vhost::ring::Data;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
-use switch::Class;
+use std::time::{Duration, Instant};
+use switch::{Class, PerClass};
+use switchyard_frontend::TakenSocket;
 use switchyard_frontend::vhost::{NoteWriters, Succession, VhostOptions, VhostServer, Writers};
 use testing::eventually;
 use vhost::VhostBackend as _;
@@ -90,6 +91,58 @@ fn a_machine_that_had_another_volume_is_refused() {
     guest.reconnect(same.socket());
     guest.ring.add(0, IN, 0, 0, Data::In(4096));
     assert_eq!(guest.answers(1), [OK]);
+}
+
+/// Its listening socket exists all the time: the machine reconnects at once.
+#[test]
+fn a_machine_reconnects_to_the_successor_of_a_running_back_end() {
+    let (device, options) = (ram(), options());
+    let mut server = serve(&device, &options);
+    let path = server.socket().to_owned();
+    let mut guest = Guest::connect(&path);
+    guest.track();
+    for round in 1..=5 {
+        guest.ring.put(0, 0, &[round; 4096]);
+        guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
+        assert_eq!(guest.answers(1), [OK]);
+        let (socket, origin) = server.share_socket().unwrap();
+        let taken = Some(TakenSocket::new(socket, origin));
+        let devices = PerClass::from_fn(|_| Arc::clone(&device));
+        let mut next = VhostServer::prepare(&devices, &options, taken).unwrap();
+        let by = Instant::now() + Duration::from_secs(60);
+        let handed = server.pause(by).unwrap();
+        if round == 3 {
+            // The successor fails.
+            drop(next);
+            server.resume(handed).unwrap();
+        } else {
+            next.resume(handed).unwrap();
+            server = next;
+        }
+        guest.reconnect(&path);
+        assert_eq!(block(&mut guest, 0), round);
+    }
+    drop(server);
+    assert!(!path.exists(), "the socket is removed");
+}
+
+#[test]
+fn a_machine_stays_with_a_back_end_whose_device_does_not_answer() {
+    let (device, gate) = gated(&ram());
+    let mut server = serve(&device, &options());
+    let path = server.socket().to_owned();
+    let mut guest = Guest::connect(&path);
+    guest.track();
+    guest.ring.put(0, 0, &[1; 4096]);
+    guest.ring.add(0, OUT, 0, 0, Data::Out(4096));
+    guest.publish();
+    eventually("it comes", || gate.waiting() == 1);
+    let reason = server.pause(Instant::now()).unwrap_err();
+    assert!(reason.contains("in time"), "{reason}");
+    gate.open();
+    guest.reconnect(&path);
+    assert_eq!(guest.answers(1), [OK]);
+    assert_eq!(block(&mut guest, 0), 1);
 }
 
 /// The given controllers; the test completes the end of other controllers.

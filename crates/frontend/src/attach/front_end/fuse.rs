@@ -1,16 +1,17 @@
 //! Attachments as files.
 
-use super::{End, FrontEnd, Started};
+use super::{End, FrontEnd, Offered, Started};
 use crate::attach::modified::Modified;
 use crate::attach::source::Source;
-use crate::fuse::{Attachment, Options};
-use crate::{IoCounts, Ping};
+use crate::fuse::{Attachment, Options, TakenMount};
+use crate::{Handed, IoCounts, Ping};
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::statfs;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Instant;
 use switch::{Class, PerClass};
 
 /// A mount, and the means to keep when its files were changed last.
@@ -56,6 +57,26 @@ impl FrontEnd for Mounted {
         Ok(())
     }
 
+    fn offer(&self) -> Result<Offered> {
+        let (description, connection) = self.attachment.share_mount()?;
+        Ok(Offered {
+            state: json!(description),
+            file: Some(connection),
+        })
+    }
+
+    fn pause(&mut self, by: Instant) -> Result<Handed, String> {
+        self.attachment.pause(by)
+    }
+
+    fn resume(&mut self, handed: Handed) -> Result<(), String> {
+        self.attachment.resume(handed)
+    }
+
+    fn give_away(&mut self) {
+        self.attachment.leave();
+    }
+
     fn was_forced(&self) -> bool {
         self.attachment.was_forced()
     }
@@ -68,16 +89,21 @@ impl FrontEnd for Mounted {
     }
 }
 
-/// Mounts the files.
+/// Mounts the files; a mount that was `taken` over is served when it resumes.
 ///
 /// # Errors
 /// A device that cannot be used, or a mount point that cannot be.
-pub(crate) fn start(options: &Options, source: Source) -> Result<Started> {
+pub(crate) fn start(options: &Options, source: Source, taken: Option<Offered>) -> Result<Started> {
     let options = Options {
         modified: source.modified.take(),
         ..options.clone()
     };
-    let attachment = Attachment::start(source.namespaces.clone(), &options)?;
+    let mount = |taken: Offered| -> Result<TakenMount> {
+        let description = serde_json::from_value(taken.state)?;
+        Ok((description, taken.file.context("the mount is missing")?))
+    };
+    let mount = taken.map(mount).transpose()?;
+    let attachment = Attachment::prepare(source.namespaces.clone(), &options, mount)?;
     let mut ways = Vec::new();
     let mut files = Vec::new();
     for (nsid, devices) in &source.namespaces {

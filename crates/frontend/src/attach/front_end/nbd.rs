@@ -1,13 +1,14 @@
 //! Attachments by the NBD protocol.
 
-use super::{FrontEnd, Started};
+use super::{FrontEnd, Offered, Started};
 use crate::attach::source::Source;
 use crate::nbd::{Address, NbdOptions, NbdServer};
-use crate::{IoCounts, Ping};
+use crate::{Handed, IoCounts, Ping};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::time::Instant;
 use switch::PerClass;
 
 impl FrontEnd for NbdServer {
@@ -35,17 +36,36 @@ impl FrontEnd for NbdServer {
         Ok(())
     }
 
+    fn offer(&self) -> Result<Offered> {
+        Ok(Offered::socket(self.share_socket()?))
+    }
+
+    fn pause(&mut self, by: Instant) -> Result<Handed, String> {
+        Self::pause(self, by)
+    }
+
+    fn resume(&mut self, handed: Handed) -> Result<(), String> {
+        Self::resume(self, handed)
+    }
+
     fn was_forced(&self) -> bool {
         Self::was_forced(self)
     }
 }
 
-/// Starts a server.
+/// Starts a server; one that was `taken` over serves when it resumes.
 ///
 /// # Errors
 /// A device that cannot be used, or an address that cannot be listened on.
-pub(crate) fn start(options: &NbdOptions, source: Source) -> Result<Started> {
-    let server = NbdServer::start(source.device(), options)?;
+pub(crate) fn start(
+    options: &NbdOptions,
+    source: Source,
+    taken: Option<Offered>,
+) -> Result<Started> {
+    let server = match taken {
+        None => NbdServer::start(source.device(), options)?,
+        Some(taken) => NbdServer::prepare(source.device(), options, Some(taken.into_socket()?))?,
+    };
     let device = &source.device()[options.class];
     let scheme = if options.tls.is_some() { "nbds" } else { "nbd" };
     let uri = match server.address() {

@@ -1,11 +1,12 @@
 //! Attachments by vhost-user.
 
-use super::{FrontEnd, Started};
+use super::{FrontEnd, Offered, Started};
 use crate::attach::source::Source;
 use crate::vhost::{VhostOptions, VhostServer};
-use crate::{IoCounts, Ping};
+use crate::{Handed, IoCounts, Ping};
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use std::time::Instant;
 use switch::{Class, PerClass};
 
 impl FrontEnd for VhostServer {
@@ -29,13 +30,29 @@ impl FrontEnd for VhostServer {
         Self::detach(self);
         Ok(())
     }
+
+    fn offer(&self) -> Result<Offered> {
+        Ok(Offered::socket(self.share_socket()?))
+    }
+
+    fn pause(&mut self, by: Instant) -> Result<Handed, String> {
+        Self::pause(self, by)
+    }
+
+    fn resume(&mut self, handed: Handed) -> Result<(), String> {
+        Self::resume(self, handed)
+    }
 }
 
-/// Starts a back end.
+/// Starts a back end; one that was `taken` over serves when it resumes.
 ///
 /// # Errors
 /// A device that cannot be used, or a socket that cannot be listened on.
-pub(crate) fn start(options: &VhostOptions, source: Source) -> Result<Started> {
+pub(crate) fn start(
+    options: &VhostOptions,
+    source: Source,
+    taken: Option<Offered>,
+) -> Result<Started> {
     let socket =
         std::path::absolute(&options.socket).context("cannot find the working directory")?;
     let id = match &*options.id {
@@ -49,7 +66,10 @@ pub(crate) fn start(options: &VhostOptions, source: Source) -> Result<Started> {
         succession: source.succession.clone(),
         ..options.clone()
     };
-    let server = VhostServer::start(source.device(), &options)?;
+    let server = match taken {
+        None => VhostServer::start(source.device(), &options)?,
+        Some(taken) => VhostServer::prepare(source.device(), &options, Some(taken.into_socket()?))?,
+    };
     let device = &source.device()[Class::DEFAULT];
     let geometry = device.geometry();
     let read_only = options.read_only || device.capabilities().read_only;
