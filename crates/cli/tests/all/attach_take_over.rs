@@ -4,11 +4,11 @@ use crate::common::attached::{Attached, have};
 use crate::common::{Folder, NQN, Serving, code, eventually, json, program, run, stderr};
 use crate::take_over::{HELLO, Manager, Peer, Process as Running};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Take-overs in a row under load.
 const TIMES: usize = 6;
@@ -94,6 +94,22 @@ fn load(name: &str, device: &[String]) -> Child {
         .unwrap()
 }
 
+fn signal(child: &Child, name: &str) {
+    let mut kill = Command::new("kill");
+    kill.args([name, &child.id().to_string()]);
+    assert!(kill.status().unwrap().success());
+}
+
+/// Ends a load, which must have had no error.
+fn finish(mut load: Child) {
+    assert!(load.try_wait().unwrap().is_none(), "it runs");
+    signal(&load, "-INT");
+    let output = load.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+    let is_clean = text.contains("err= 0") && !text.contains("verify:");
+    assert!(is_clean, "{text}");
+}
+
 #[test]
 fn clients_notice_nothing_of_take_overs_under_load() {
     if !have(&["fio", "fusermount3"]) || !std::path::Path::new("/dev/fuse").exists() {
@@ -155,21 +171,8 @@ fn clients_notice_nothing_of_take_overs_under_load() {
         assert_eq!(code, Some(0), "{said}");
     }
     eventually("all loads run", runs);
-    for mut load in loads {
-        let pid = load.id().to_string();
-        assert!(load.try_wait().unwrap().is_none(), "it runs");
-        let kill = Command::new("kill").args(["-INT", &pid]).status();
-        assert!(kill.unwrap().success());
-        let output = load.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
-        assert!(
-            text.contains("err= 0") && !text.contains("verify:"),
-            "{text}"
-        );
-    }
-    let pid = process.child.id().to_string();
-    let kill = Command::new("kill").args(["-TERM", &pid]).status();
-    assert!(kill.unwrap().success());
+    loads.into_iter().for_each(finish);
+    signal(&process.child, "-TERM");
     let (code, said) = process.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(!std::path::Path::new(&socket).exists());
@@ -185,6 +188,50 @@ fn door_of(socket: &str) -> SocketAddr {
     SocketAddr::from_abstract_name(format!("switchyard-attach/{number:016x}")).unwrap()
 }
 
+/// `qemu-io` with one connection.
+struct Client {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn new(uri: &str) -> Self {
+        let mut child = Command::new("stdbuf")
+            .args(["-oL", "qemu-io", "-f", "raw", uri])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn writes_and_reads(&mut self, step: &str) {
+        // One at a time: qemu-io waits for its input between them.
+        for (command, word) in [
+            ("write -P 7 0 64k\n", "wrote 65536/65536"),
+            ("read -P 7 0 64k\n", "read 65536/65536"),
+        ] {
+            self.input.write_all(command.as_bytes()).unwrap();
+            let mut line = String::new();
+            while !line.contains(word) {
+                line.clear();
+                assert!(self.output.read_line(&mut line).unwrap() > 0, "{step}");
+                assert!(!line.contains("error"), "{step}: {line}");
+            }
+        }
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
 /// Successors that end at any step, or that the running process refuses.
 #[test]
 fn a_failed_take_over_leaves_the_front_end_serving() {
@@ -196,30 +243,8 @@ fn a_failed_take_over_leaves_the_front_end_serving() {
     let socket = folder.path("nbd.sock");
     let args = ["nbd", "--socket", &socket, "--target", serving.address()];
     let attached = Attached::start(&args);
-    let mut client = Command::new("stdbuf")
-        .args(["-oL", "qemu-io", "-f", "raw", &attached.uri])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = client.stdin.take().unwrap();
-    let mut output = BufReader::new(client.stdout.take().unwrap());
-    let mut still_serves = |step: &str| {
-        use std::io::Write as _;
-        // One at a time: qemu-io waits for its input between them.
-        for (command, word) in [
-            ("write -P 7 0 64k\n", "wrote 65536/65536"),
-            ("read -P 7 0 64k\n", "read 65536/65536"),
-        ] {
-            input.write_all(command.as_bytes()).unwrap();
-            let mut line = String::new();
-            while !line.contains(word) {
-                line.clear();
-                assert!(output.read_line(&mut line).unwrap() > 0, "{step}");
-                assert!(!line.contains("error"), "{step}: {line}");
-            }
-        }
-    };
+    let mut client = Client::new(&attached.uri);
+    let mut still_serves = |step: &str| client.writes_and_reads(step);
     still_serves("at the start");
     let peer = || Peer::at(&door_of(&socket));
     drop(peer());
@@ -268,8 +293,7 @@ fn a_failed_take_over_leaves_the_front_end_serving() {
     let mut attached = attached;
     assert_eq!(attached.child.wait().unwrap().code(), Some(0));
     still_serves("taken over");
-    drop(input);
-    assert!(client.wait().unwrap().success());
+    client.end();
     assert_eq!(next.detach(), Some(0));
 }
 

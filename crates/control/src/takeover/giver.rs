@@ -143,13 +143,11 @@ fn wait<G: Gives>(given: &G, door: &UnixListener, manager: &ServiceManager, is_g
     }
 }
 
-/// Gives everything to one successor, up to the point of no return. Returns what has stopped, and
-/// since when; or the reason why it is not given, and what has stopped.
-fn give<G: Gives>(
-    given: &G,
-    door: &UnixListener,
-    channel: &mut Channel,
-) -> Result<(G::Handed, Instant), (String, Option<G::Handed>)> {
+/// What has stopped, and since when; or the reason why it is not given, and what has stopped.
+type Outcome<H> = Result<(H, Instant), (String, Option<H>)>;
+
+/// Gives everything to one successor, up to the point of no return.
+fn give<G: Gives>(given: &G, door: &UnixListener, channel: &mut Channel) -> Outcome<G::Handed> {
     prepare(given, door, channel).map_err(|reason| (reason, None))?;
     given.prepare();
     let began = Instant::now();

@@ -128,11 +128,16 @@ impl Gives for Given {
             paused.map_err(|reason| format!("{}: {reason}", attached.wanted.name))
         };
         let paused: Vec<_> = std::thread::scope(|scope| {
-            let threads = all.iter_mut().map(|it| scope.spawn(move || pause(it)));
+            let threads = all.iter_mut().map(|attached| {
+                let thread = std::thread::Builder::new().name("take-over".to_owned());
+                thread.spawn_scoped(scope, move || pause(attached))
+            });
             let threads: Vec<_> = threads.collect();
-            let paused = threads.into_iter().map(|thread| thread.join());
-            // One that panicked has said so.
-            let paused = paused.map(|it| it.unwrap_or_else(|_| Err("a bug".to_owned())));
+            let paused = threads.into_iter().map(|thread| match thread {
+                // One that panicked has said so.
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err("a bug".to_owned())),
+                Err(error) => Err(format!("cannot start a thread: {error}")),
+            });
             paused.collect()
         });
         let (mut states, mut reasons) = (Vec::new(), Vec::new());
@@ -185,15 +190,11 @@ impl Gives for Given {
     fn leave(&self, (all, states): Self::Handed) -> String {
         let count = all.len();
         drop(states);
-        // Its controllers are shut down with it, which takes a while.
-        std::thread::scope(|scope| {
-            for mut attached in all {
-                scope.spawn(move || {
-                    attached.started.front_end.give_away();
-                    drop(attached);
-                });
-            }
-        });
+        for mut attached in all {
+            attached.started.front_end.give_away();
+            // Its controllers are shut down with it.
+            drop(attached);
+        }
         self.running.shared.lock().put_back(Vec::new());
         self.running.end();
         format!("{count} attachments")

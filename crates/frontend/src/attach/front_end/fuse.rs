@@ -60,7 +60,8 @@ impl FrontEnd for Mounted {
     fn offer(&self) -> Result<Offered> {
         let (description, connection) = self.attachment.share_mount()?;
         Ok(Offered {
-            state: json!(description),
+            // A path that is no text is an error.
+            state: serde_json::to_value(description)?,
             file: Some(connection),
         })
     }
