@@ -71,10 +71,16 @@ wait_until() {
 	return 1
 }
 
-# patiently COMMAND…: up to two minutes, for what a test outside has to do first, and for as long as it
+# uptime: in seconds.
+uptime() {
+	cut -d. -f1 /proc/uptime
+}
+
+# patiently COMMAND…: up to four minutes, for what a test outside has to do first, and for as long as it
 # stops things.
 patiently() {
-	for _ in $(seq $((120 + ${STOP_SECONDS:-0}))); do
+	local end=$(($(uptime) + 240 + ${STOP_SECONDS:-0}))
+	while [ "$(uptime)" -lt "$end" ]; do
 		if "$@"; then
 			return 0
 		fi

@@ -189,7 +189,9 @@ fn follow(process: &mut Process, watch: Watch<'_>) -> Result<ExitStatus> {
             return Ok(status);
         }
         if began.elapsed() > deadline {
-            bail!("the guest did not end within {deadline:?}\n{console}");
+            // At the end, where it is read of a long output.
+            let last = steps.last().unwrap_or(&"none");
+            bail!("the guest did not end within {deadline:?}\n{console}\nlast step: {last}");
         }
         sleep(POLL_INTERVAL);
     }
