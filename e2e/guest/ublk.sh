@@ -120,6 +120,17 @@ recover_after_a_failure() {
 	cat /tmp/full.err
 	grep -q "No space left on device" /tmp/full.err
 	[ -e /dev/ublkb3 ]
+	# Without enough descriptors it fails after the recovery has begun, and before it ends.
+	for limit in 14 16 18 20 22; do
+		if (
+			ulimit -n $limit
+			attach short ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1
+		) >/run/short 2>&1; then
+			signal short KILL
+			patiently has_ended short
+		fi
+		echo "$limit: $(cat /run/short)"
+	done
 	patiently attach_remote
 	go_on
 }
@@ -186,14 +197,22 @@ under_way() {
 	grep -q '[1-9]' "/sys/block/$1/inflight"
 }
 
-# The front end is killed with many requests under way, each of which is carried out in the end.
+# The front end leaves the block device, which is open, to the next one.
+leave_front_end() {
+	signal remote TERM
+	wait_until grep -q "/dev/ublkb3 is in use" /run/remote.log
+	signal remote TERM
+	patiently has_ended remote
+}
+
+# The front end is killed, or leaves, with many requests under way, each of which is carried out in the end.
 recover_deep() {
-	for _ in 1 2 3; do
+	for end in kill leave leave leave; do
 		fio --name=c --filename=/dev/ublkb3 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite \
 			--bs=4k --size=32M --randrepeat=0 --verify=crc32c --verify_fatal=1 --minimal >/run/fio 2>&1 &
 		deep=$!
 		wait_until under_way ublkb3
-		kill_front_end
+		${end}_front_end
 		echo "under way: $(cat /sys/block/ublkb3/inflight)"
 		patiently attach_remote
 		code=0

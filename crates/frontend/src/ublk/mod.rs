@@ -43,8 +43,8 @@ use service::{Message, SharedServer, UblkService};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use switch::{Class, PerClass};
 
@@ -180,6 +180,7 @@ impl UblkServer {
                 rules: options.rules.of_unknown(),
                 broken: AtomicBool::new(false),
                 log: LogBudget::default(),
+                rings: Mutex::default(),
             }),
             cores: Cores::new(),
         };
@@ -365,6 +366,9 @@ impl UblkServer {
             };
             self.cores.start("ublk", move || part.open(poll))?;
         }
+        // Now, when all are connected: of a server that dies when only some queues are fetched, the
+        // kernel cannot recover the device.
+        self.cores.tell(|| Message::Fetch);
         let command = if self.recovered {
             Control::EndRecovery
         } else {
@@ -406,6 +410,7 @@ impl UblkServer {
             self.cores.tell(|| Message::Leave);
         }
         self.cores.join();
+        self.shared.rings().clear();
         self.file = None;
         if !keep {
             self.command_in_time(Control::DeleteDevice, UBLK_DELETE_TIME);
@@ -569,6 +574,11 @@ impl CorePart {
             ..defaults
         };
         let mut driver = core_thread::driver(self.core, &driver_options)?;
+        // If the ring were closed while its thread runs, the kernel could still pass this thread a
+        // request, which it would then never pass to the next server.
+        let ring = driver.share_ring();
+        let ring = ring.map_err(|error| FrontendError::Option(format!("io_uring: {error}")))?;
+        self.shared.rings().push(ring);
         let mut io =
             DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
         connect([&mut io], &mut driver).map_err(|(_, error)| FrontendError::Device(error))?;

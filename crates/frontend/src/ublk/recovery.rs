@@ -44,6 +44,7 @@ pub(super) fn find(
             DeviceState::Quiesced => {
                 let geometry = check(driver, &info, wanted, queues)?;
                 let ready = driver.execute(Control::StartRecovery, id, 0);
+                let ready = unless_begun(ready);
                 let ready = unless_busy(ready, Control::StartRecovery, id)?;
                 ready.map(|()| Found::Left(info, geometry))
             }
@@ -73,6 +74,17 @@ pub(super) fn find(
 /// Returns true if a process is running: a killed process no longer has a program.
 fn is_alive(process: i32) -> bool {
     std::fs::read_link(format!("/proc/{process}/exe")).is_ok()
+}
+
+/// Accepts the refusal of a recovery that another process has begun, which ended before it fetched
+/// requests: the kernel does not begin it twice. Only one process at a time can open the device.
+fn unless_begun(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// Returns `None` if the kernel is still closing the files of the killed process.

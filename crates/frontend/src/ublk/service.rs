@@ -20,13 +20,16 @@ use reactor::{
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use switch::{Class, PerClass};
 
 /// A message to a core.
 #[derive(Debug)]
 pub(super) enum Message {
+    /// Start waiting for requests: every core is ready.
+    Fetch,
     /// Abort outstanding requests, and refuse later ones; the tags stay with the kernel.
     Abort,
     /// Reply by dropping it.
@@ -49,6 +52,15 @@ pub(super) struct SharedServer {
     /// The kernel refused a command that waits for requests.
     pub(super) broken: AtomicBool,
     pub(super) log: LogBudget,
+    /// A descriptor of each core's ring, for as long as its thread is there.
+    pub(super) rings: Mutex<Vec<OwnedFd>>,
+}
+
+impl SharedServer {
+    pub(super) fn rings(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        // Entries are added and removed as a whole.
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A request's place: the index of the queue on the core, and the tag.
@@ -88,7 +100,7 @@ pub(super) struct UblkService<D> {
 }
 
 impl<D: Descriptions> UblkService<D> {
-    /// Serves `queues`, and starts waiting for the requests of all their tags.
+    /// Serves `queues`, once it is told to fetch their requests.
     pub(super) fn start(
         shared: Arc<SharedServer>,
         io: DeviceIo<TagPlace>,
@@ -96,7 +108,7 @@ impl<D: Descriptions> UblkService<D> {
         file: FileId,
         driver: &mut dyn Driver,
     ) -> Self {
-        let service = Self {
+        Self {
             shared,
             io,
             op_namespace: driver.op_namespace(),
@@ -109,14 +121,17 @@ impl<D: Descriptions> UblkService<D> {
             quiescing: false,
             leaving: false,
             queues,
-        };
-        for (index, queue) in service.queues.iter().enumerate() {
+        }
+    }
+
+    /// Starts waiting for the requests of all tags.
+    fn fetch(&self, driver: &mut dyn Driver) {
+        for (index, queue) in self.queues.iter().enumerate() {
             for tag in (0..).take(queue.tags.len()) {
                 let place = TagPlace { queue: index, tag };
-                service.command(place, UblkCommand::Fetch, driver);
+                self.command(place, UblkCommand::Fetch, driver);
             }
         }
-        service
     }
 
     fn command(&self, place: TagPlace, command: UblkCommand, driver: &mut dyn Driver) {
@@ -384,6 +399,7 @@ impl<D: Descriptions> Service for UblkService<D> {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
+            Message::Fetch => self.fetch(cx.driver),
             Message::Abort => self.close(cx),
             Message::Ping(ping) => drop(ping),
             Message::Quiesce => self.quiescing = true,

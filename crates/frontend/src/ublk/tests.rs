@@ -23,8 +23,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use switch::{Class, PerClass};
 
 const DEPTH: u16 = 4;
@@ -132,9 +132,11 @@ impl Bed {
             rules,
             broken: AtomicBool::new(false),
             log: LogBudget::default(),
+            rings: Mutex::default(),
         });
         let file = file.expect("there is room");
-        let service = UblkService::start(shared, io, queues, file, &mut driver);
+        let mut service = UblkService::start(shared, io, queues, file, &mut driver);
+        service.message(Message::Fetch, &mut Context::begin(&mut driver));
         Self {
             driver,
             service,

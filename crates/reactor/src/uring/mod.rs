@@ -51,7 +51,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 use wake::EventWaker;
@@ -169,6 +169,15 @@ impl UringDriver {
         let watched = driver.ring.turn();
         watched.map_err(other("poll the eventfd"))?;
         Ok(driver)
+    }
+
+    /// Returns another descriptor of the ring. While it is open, the kernel cancels outstanding
+    /// operations when the thread ends, instead of when the driver is dropped.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share_ring(&self) -> io::Result<OwnedFd> {
+        self.ring.share()
     }
 
     /// Returns the kernel's features.

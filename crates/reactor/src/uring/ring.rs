@@ -5,7 +5,7 @@ use base::{Nanos, Time};
 use io_uring::{IoUring, cqueue, squeue, types};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// `IORING_ENTER_GETEVENTS`: runs completion work, even without waiting.
@@ -123,6 +123,12 @@ impl Ring {
             enters: 0,
             submissions: 0,
         })
+    }
+
+    /// Returns another descriptor of the ring.
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring owns the descriptor for longer than this borrow.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
     }
 
     /// Puts an entry into the submission ring; a full ring is submitted first.
