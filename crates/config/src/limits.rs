@@ -2,7 +2,7 @@
 //! target's: [`target::limits::LIMITS`].
 
 use std::ops::RangeInclusive;
-pub use target::limits::{NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
+pub use target::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
 
 /// Networks of one tenant's hosts: one for each rack of a large hall.
 pub const TENANT_NETWORKS_MAX: usize = 256;

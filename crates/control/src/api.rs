@@ -29,6 +29,7 @@
 //! Other processes have the same server with [`Routes`] of their own.
 
 mod access;
+mod ana;
 mod body;
 mod calibration;
 mod clients;
@@ -95,6 +96,7 @@ pub struct Routes {
 /// The routes of a target. SIGHUP reads `file`.
 pub(crate) fn routes(control: Arc<Control>, file: Option<PathBuf>) -> Routes {
     let router = Router::new()
+        .merge(ana::routes())
         .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())

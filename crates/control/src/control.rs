@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::{JoinError, spawn_blocking};
 
+use crate::ana::{AnaGroup, after_restart};
 use crate::dataplane::DataPlane;
 use crate::folders;
 use crate::host_keys::{AddedKeys, KnownKeys, now};
@@ -57,6 +58,8 @@ struct Changes {
     warned: bool,
     /// Keys of hosts that the interface added.
     host_keys: AddedKeys,
+    /// States of ANA groups, as they were set.
+    ana: Vec<AnaGroup>,
 }
 
 /// The reason for which a change was not made.
@@ -103,6 +106,11 @@ fn rest(remaining: &[Action]) -> String {
 }
 
 impl Changes {
+    /// What the state file keeps beside the configurations.
+    fn kept(&self) -> (&AddedKeys, &[AnaGroup]) {
+        (&self.host_keys, &self.ana)
+    }
+
     /// Tells a person once that changes are forgotten.
     fn warn_of_forgetting(&mut self) {
         if self.store.is_none() && !std::mem::replace(&mut self.warned, true) {
@@ -122,6 +130,7 @@ impl Control {
             store: None,
             warned: false,
             host_keys: AddedKeys::default(),
+            ana: Vec::new(),
         };
         Self {
             plane,
@@ -156,7 +165,10 @@ impl Control {
         plane: Arc<dyn DataPlane>,
         store: Option<StateFile>,
     ) -> Result<Self, ChangeError> {
-        let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
+        let mut remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
+        if let Some(state) = &mut remembered {
+            state.ana = after_restart(std::mem::take(&mut state.ana));
+        }
         Self::resume_from(configuration, plane, store, remembered)
     }
 
@@ -173,13 +185,14 @@ impl Control {
         config::validate(configuration)?;
         let mut file = configuration.clone();
         file.sort();
-        let (in_force, to_zero, host_keys) = match remembered {
+        let (in_force, to_zero, host_keys, ana) = match remembered {
             Some(state) => (
                 merge(&state.file, &state.in_force, &file)?,
                 state.to_zero,
                 state.host_keys,
+                state.ana,
             ),
-            None => (file.clone(), Vec::new(), AddedKeys::default()),
+            None => (file.clone(), Vec::new(), AddedKeys::default(), Vec::new()),
         };
         config::validate(&in_force)?;
         // What is at a path may have changed since.
@@ -187,14 +200,16 @@ impl Control {
         let control = Self::new(&file, &in_force, plane);
         control.plane.set_to_zero(to_zero);
         control.plane.set_added_keys(&host_keys);
+        control.plane.set_ana_before(&ana);
         control.carry_out(&file, &build(&in_force))?;
         control.plane.settle();
         control.assert_in_force(&in_force);
         if let Some(store) = &store {
-            store.save(&file, &in_force, &control.plane.to_zero(), &host_keys)?;
+            let kept = (&host_keys, &ana[..]);
+            store.save(&file, &in_force, &control.plane.to_zero(), kept)?;
         }
         let mut changes = lock(&control.change);
-        (changes.store, changes.host_keys) = (store, host_keys);
+        (changes.store, changes.host_keys, changes.ana) = (store, host_keys, ana);
         drop(changes);
         Ok(control)
     }
@@ -237,6 +252,7 @@ impl Control {
             in_force: Configuration::clone(&self.configuration()),
             to_zero: self.plane.to_zero(),
             host_keys: changes.host_keys.clone(),
+            ana: changes.ana.clone(),
         }
     }
 
@@ -333,7 +349,7 @@ impl Control {
         // data.
         let to_zero = self.plane.to_zero();
         if let Some(store) = &changes.store {
-            store.save(file, &after, &to_zero, &changes.host_keys)?;
+            store.save(file, &after, &to_zero, changes.kept())?;
         }
         let done = self.carry_out(file, actions);
         self.plane.settle();
@@ -344,13 +360,13 @@ impl Control {
             return done;
         };
         if done.is_err()
-            && let Err(error) = self.save(store, &changes.file, &changes.host_keys)
+            && let Err(error) = self.save(store, &changes.file, changes.kept())
         {
             tracing::error!("{error}; it says that a change was made which was not");
         }
         if done.is_ok()
             && self.plane.to_zero() != to_zero
-            && let Err(error) = self.save(store, file, &changes.host_keys)
+            && let Err(error) = self.save(store, file, changes.kept())
         {
             tracing::error!(
                 "{error}; unless a later change is written to it, a namespace that was made smaller \
@@ -364,14 +380,9 @@ impl Control {
         &self,
         store: &StateFile,
         file: &Configuration,
-        host_keys: &AddedKeys,
+        kept: (&AddedKeys, &[AnaGroup]),
     ) -> Result<(), StateError> {
-        store.save(
-            file,
-            &self.configuration(),
-            &self.plane.to_zero(),
-            host_keys,
-        )
+        store.save(file, &self.configuration(), &self.plane.to_zero(), kept)
     }
 
     /// Returns the keys of hosts: those of files, by NQN, and those that the interface added.
@@ -422,10 +433,60 @@ impl Control {
         }
         changes.warn_of_forgetting();
         if let Some(store) = &changes.store {
-            self.save(store, &changes.file, &added)?;
+            self.save(store, &changes.file, (&added, &changes.ana))?;
         }
         self.plane.set_added_keys(&added);
         changes.host_keys = added;
+        Ok(())
+    }
+
+    /// Returns the states of ANA groups that were set while running.
+    pub(crate) fn ana(&self) -> Vec<AnaGroup> {
+        lock(&self.change).ana.clone()
+    }
+
+    /// Sets the state of an ANA group. When it returns, no command of the group is executed if the
+    /// state refuses them.
+    ///
+    /// # Errors
+    /// An unknown subsystem, a group out of range, an epoch below the one that was set, a core or
+    /// device that did not follow in time; a state that cannot be written.
+    pub(crate) fn set_ana(&self, set: AnaGroup) -> Result<(), ChangeError> {
+        let mut changes = self.begin()?;
+        let configuration = self.configuration();
+        if configuration.subsystem(&set.nqn).is_none() {
+            return Err(ApplyError::no_subsystem(&set.nqn).into());
+        }
+        let mut ana = changes.ana.clone();
+        ana.retain(|it| configuration.subsystem(&it.nqn).is_some());
+        let place = ana.binary_search_by(|it| (&it.nqn, it.group).cmp(&(&set.nqn, set.group)));
+        match place {
+            Ok(index) if set.epoch < ana[index].epoch => {
+                let message = format!(
+                    "epoch {} of ANA group {} is over: epoch {} has begun",
+                    set.epoch, set.group, ana[index].epoch
+                );
+                let what_to_do = "let the owner of the latest epoch set the state";
+                return Err(ApplyError::conflict(message, what_to_do).into());
+            }
+            Ok(index) => ana[index] = set.clone(),
+            Err(index) => ana.insert(index, set.clone()),
+        }
+        changes.warn_of_forgetting();
+        // Before it is in force: a later start must not serve what another target serves by then.
+        if let Some(store) = &changes.store {
+            self.save(store, &changes.file, (&changes.host_keys, &ana))?;
+        }
+        if let Err(error) = self.plane.set_ana(&set) {
+            if let Some(store) = &changes.store
+                && let Err(error) = self.save(store, &changes.file, changes.kept())
+            {
+                tracing::error!("{error}; it says that an ANA state was set which was not");
+            }
+            let remaining = Vec::new();
+            return Err(ChangeError::Plane { error, remaining });
+        }
+        changes.ana = ana;
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! change is an [`Action`] that has happened when `apply` returns, and everything that is known about
 //! the cores is one [`Snapshot`].
 
+use crate::ana::AnaGroup;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::host_keys::{AddedKeys, KnownKeys};
 use crate::snapshot::{Snapshot, TargetEvent};
@@ -52,6 +53,22 @@ pub trait DataPlane: Send + Sync + 'static {
     /// before.
     fn set_added_keys(&self, keys: &AddedKeys) {
         let _ = keys;
+    }
+
+    /// Sets the states of ANA groups of subsystems that are added later.
+    fn set_ana_before(&self, groups: &[AnaGroup]) {
+        let _ = groups;
+    }
+
+    /// Sets the state of an ANA group of a subsystem. Before a state that refuses commands, those in
+    /// flight finish, and acknowledged writes become durable.
+    ///
+    /// # Errors
+    /// A group out of range, or a core or device that did not follow in time.
+    fn set_ana(&self, group: &AnaGroup) -> Result<(), ApplyError> {
+        let _ = group;
+        let error = "this process has no subsystems";
+        Err(ApplyError::failed(error, "use the API of a target"))
     }
 
     /// Reads the files with keys of hosts again.

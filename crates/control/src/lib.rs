@@ -9,6 +9,7 @@
 //! Two things must never happen: model and dataplane disagree about the volumes and their hosts, or
 //! a thread of this crate runs on, or waits on the path of, a dataplane core.
 
+pub mod ana;
 pub mod api;
 pub mod calibration;
 pub mod client;

@@ -4,6 +4,7 @@
 //! names that a configuration gives them, turns each [`Action`] into a call on the target, and the
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
+mod ana;
 mod crypt_key;
 pub mod devices;
 mod keys;
@@ -19,6 +20,7 @@ mod zeroing;
 
 pub use crypt_key::read as read_crypt_key;
 
+use crate::ana::AnaGroup;
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;
 use crate::host_keys::{self, AddedKeys, KnownKeys};
@@ -66,6 +68,8 @@ pub struct Plane {
     /// TLS of listeners that have no own.
     tls: TlsMode,
     recalibrations: Recalibrations,
+    /// States of ANA groups, for subsystems that are added later.
+    ana: Mutex<Vec<AnaGroup>>,
     /// What the process before gives of devices that are not open yet.
     taken_over: Mutex<BTreeMap<String, TakenOver>>,
 }
@@ -87,6 +91,7 @@ struct Opened {
 struct User {
     /// The device's name.
     device: String,
+    ana_group: u32,
     view: Arc<View>,
 }
 
@@ -156,6 +161,7 @@ impl Plane {
             keys,
             tls: TlsMode::Off,
             recalibrations: Recalibrations::default(),
+            ana: Mutex::default(),
             taken_over: Mutex::default(),
         }
     }
@@ -195,6 +201,8 @@ impl Plane {
             authentication: authentication(subsystem.authentication),
             namespaces,
             cache_life: cached.then_some(self.cache_life),
+            ana_state: ana::to_wire(subsystem.ana_state),
+            ana_groups: self.ana_before(nqn),
         };
         self.target.add_subsystem(options).map_err(refused)?;
         if !is_qualified(nqn) {
@@ -255,10 +263,16 @@ impl Plane {
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
+            ana_group: namespace.ana_group,
             qos: opened.shared.map(|(qos, _)| qos),
         };
         let device = name.clone();
-        Ok((options, User { device, view }, opened.cache.is_some()))
+        let user = User {
+            device,
+            ana_group: namespace.ana_group,
+            view,
+        };
+        Ok((options, user, opened.cache.is_some()))
     }
 
     /// The serial number is what a namespace's derived UUID needs to know of its subsystem.
@@ -395,6 +409,14 @@ impl DataPlane for Plane {
 
     fn set_added_keys(&self, keys: &AddedKeys) {
         self.keys.set_added(keys, &self.target);
+    }
+
+    fn set_ana_before(&self, groups: &[AnaGroup]) {
+        self.remember_ana(groups);
+    }
+
+    fn set_ana(&self, group: &AnaGroup) -> Result<(), ApplyError> {
+        self.set_ana_state(group)
     }
 
     fn read_keys_again(&self) -> Result<(), ApplyError> {

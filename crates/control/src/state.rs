@@ -17,6 +17,7 @@ use serde_json::Value;
 use switch::knobs::{Knob, KnobError};
 use zeroize::Zeroizing;
 
+use crate::ana::AnaGroup;
 use crate::host_keys::AddedKeys;
 use config::files;
 use config::limits::REPLACED_BYTES_MAX;
@@ -39,6 +40,9 @@ pub struct State {
     /// Keys of hosts that the interface added.
     #[serde(default)]
     pub host_keys: AddedKeys,
+    /// States of ANA groups that were set while running.
+    #[serde(default)]
+    pub ana: Vec<AnaGroup>,
 }
 
 /// A range of a device that is to be zeroed before a namespace shows it again.
@@ -62,6 +66,7 @@ struct Written<'a> {
     #[serde(rename = "erasing")]
     to_zero: &'a [ToZero],
     host_keys: &'a AddedKeys,
+    ana: &'a [AnaGroup],
 }
 
 /// The file of a target's state; no other process has it.
@@ -228,7 +233,7 @@ impl StateFile {
         file: &Configuration,
         in_force: &Configuration,
         to_zero: &[ToZero],
-        host_keys: &AddedKeys,
+        (host_keys, ana): (&AddedKeys, &[AnaGroup]),
     ) -> Result<(), StateError> {
         let written = Written {
             version: VERSION,
@@ -236,6 +241,7 @@ impl StateFile {
             in_force,
             to_zero,
             host_keys,
+            ana,
         };
         let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
         let text = Zeroizing::new(text);

@@ -63,3 +63,4 @@ pub use target::running::{RunningTarget, TargetOptions};
 pub use target::trace::Trace;
 pub use target::{Change, Target};
 pub use tls::{Listener, OpenListener, TlsMode};
+pub use wire::nvme::ana::AnaState;

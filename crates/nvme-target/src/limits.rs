@@ -44,6 +44,14 @@ pub const DATASET_PARALLEL_MAX: u16 = 8;
 /// ms is far below every time-out in use. `[NVMe Base 2.0 §5.17.2.1 KAS]`
 pub const KEEP_ALIVE_GRANULARITY_100_MS: u16 = 1;
 
+/// ANA groups of a subsystem: one for each namespace. The log page of all of them is 36 KiB, which
+/// hosts read with one command.
+pub const ANA_GROUPS_MAX: u32 = NAMESPACES_MAX;
+
+/// ANATT in seconds: hosts wait for this time for the end of the ANA state Change. The default of
+/// Linux' own target. `[NVMe Base 2.0 §5.17.2.1]`
+pub const ANA_TRANSITION_SECONDS: u8 = 10;
+
 /// Command retry delay in units of 100 ms, as Identify reports it: the host waits for this time
 /// before it retries an interrupted command. The minimum; Linux retries five times, so it waits for
 /// half a second in all. `[NVMe Base 2.0 §5.17.2.1 CRDT1]`
@@ -191,6 +199,11 @@ base::with_defaults! {
         pub fresh_connections: usize = 8192,
         /// Controllers of the whole target, at most 65,000.
         pub controllers: usize = 4096,
+        /// Lowest controller identifier; at least 1. Targets that share subsystems need ranges
+        /// without a common identifier, and at least as many as `controllers`.
+        pub first_controller_id: u16 = 1,
+        /// Highest controller identifier; FFF0h to FFFFh are reserved.
+        pub last_controller_id: u16 = 0xffef,
         /// Most controllers of one host, by its HOSTNQN; at least 1. A host that is restricted to
         /// one name may still use any number of HOSTIDs. Where hosts may use any name, this limit
         /// stops faulty hosts, and the next limit stops malicious ones.
@@ -332,14 +345,21 @@ impl Limits {
     /// # Errors
     /// The first limit that is out of its range, with the range.
     pub fn check(&self) -> Result<(), LimitsError> {
-        let broken = LIMITS.iter().find(|limit| !limit.holds(limit.get(self)));
-        broken.map_or(Ok(()), |limit| {
-            Err(LimitsError {
-                key: limit.key,
-                range: limit.range.clone(),
-                legal: limit.legal,
-            })
-        })
+        let error = |limit: &Limit, range| LimitsError {
+            key: limit.key,
+            range,
+            legal: limit.legal,
+        };
+        if let Some(limit) = LIMITS.iter().find(|limit| !limit.holds(limit.get(self))) {
+            return Err(error(limit, limit.range.clone()));
+        }
+        if self.first_controller_id > self.last_controller_id {
+            let mut limits = LIMITS.iter();
+            let last = limits.find(|limit| limit.key == "last_controller_id");
+            let range = self.first_controller_id.into()..=0xffef;
+            return Err(error(last.expect("a key of LIMITS"), range));
+        }
+        Ok(())
     }
 }
 

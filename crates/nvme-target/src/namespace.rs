@@ -20,7 +20,10 @@ use qos::PricedOperation;
 use reactor::{Context, Driver, OpNamespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use switch::{Class, PerClass};
+use wire::nvme::Status;
+use wire::nvme::ana::AnaState;
 
 /// Options of a namespace.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub struct NamespaceOptions {
     pub eui64: [u8; 8],
     /// Writes are refused even if the device allows them.
     pub read_only: bool,
+    /// Its ANA group, 1 to [`ANA_GROUPS_MAX`](crate::limits::ANA_GROUPS_MAX).
+    pub ana_group: u32,
     /// Sharing of the device among tenants; the same for all namespaces of a device. `None`: not
     /// scheduled.
     pub qos: Option<Arc<DeviceQos>>,
@@ -54,6 +59,7 @@ impl NamespaceOptions {
             nguid: [0; 16],
             eui64: [0; 8],
             read_only: false,
+            ana_group: 1,
             qos: None,
         }
     }
@@ -86,15 +92,19 @@ pub(crate) struct Namespace {
     /// Unique number of the namespace in its subsystem; a namespace that is added again gets its
     /// former number.
     pub(crate) incarnation: u32,
+    /// State of its ANA group: an [`AnaState`].
+    ana: AtomicU8,
     pub(crate) stats: PerCore<SharedNamespaceStats>,
     pub(crate) latency: PerCore<SharedNamespaceLatency>,
 }
 
 impl Namespace {
-    pub(crate) fn new(options: NamespaceOptions, cores: usize) -> Self {
+    /// Creates a namespace whose ANA group is in the state `ana`.
+    pub(crate) fn new(options: NamespaceOptions, ana: AnaState, cores: usize) -> Self {
         Self {
             options,
             incarnation: 0,
+            ana: AtomicU8::new(ana as u8),
             stats: PerCore::new(cores),
             latency: PerCore::new(cores),
         }
@@ -102,6 +112,16 @@ impl Namespace {
 
     pub(crate) fn nsid(&self) -> u32 {
         self.options.nsid
+    }
+
+    /// Returns the state of its ANA group, which each core applies with its next
+    /// [resume](crate::change::step::ChangeStep::Resume).
+    pub(crate) fn ana(&self) -> AnaState {
+        AnaState::parse(self.ana.load(Ordering::Acquire)).expect("only states are stored")
+    }
+
+    pub(crate) fn set_ana(&self, state: AnaState) {
+        self.ana.store(state as u8, Ordering::Release);
     }
 
     /// Returns the identity by which hosts recognise the volume.
@@ -294,6 +314,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) scheduler: Option<u32>,
     /// The incarnation of the [`Namespace`].
     pub(crate) incarnation: u32,
+    /// State of its ANA group on this core.
+    pub(crate) ana: AnaState,
     pub(crate) gate: Gate,
     /// Commands between their arrival and their end.
     pub(crate) in_flight: u32,
@@ -339,6 +361,7 @@ impl CoreNamespace {
             thin: capabilities.thin,
             scheduler: None,
             incarnation: shared.incarnation,
+            ana: shared.ana(),
             gate: Gate::Open,
             in_flight: 0,
             in_channel: 0,
@@ -415,6 +438,18 @@ impl CoreNamespace {
     pub(crate) fn has_cache(&self) -> bool {
         let device = &self.shared.options.device;
         device.capabilities().volatile_cache
+    }
+
+    /// Refuses I/O commands in an ANA state that does not execute them; the host may send them by
+    /// another path, or later. `[NVMe Base 2.0 §8.1.3]`
+    #[inline]
+    pub(crate) fn check_access(&self) -> Result<(), Status> {
+        match self.ana {
+            AnaState::Optimized | AnaState::NonOptimized => Ok(()),
+            AnaState::Inaccessible => Err(Status::ANA_INACCESSIBLE),
+            AnaState::PersistentLoss => Err(Status::ANA_PERSISTENT_LOSS),
+            AnaState::Change => Err(Status::ANA_TRANSITION),
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {

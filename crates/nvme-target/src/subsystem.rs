@@ -4,6 +4,7 @@ use crate::authentication::Authentication;
 use crate::namespace::{Namespace, NamespaceOptions, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::nvme::ana::AnaState;
 
 /// Options of a subsystem.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ pub struct SubsystemOptions {
     /// Life of its write caches if it differs from the [target's](crate::Limits::cache_life): for
     /// namespaces on devices that can lose data which devices of other namespaces keep.
     pub cache_life: Option<u64>,
+    /// State of the ANA groups without a state in `ana_groups`.
+    pub ana_state: AnaState,
+    /// States of ANA groups.
+    pub ana_groups: BTreeMap<u32, AnaState>,
 }
 
 impl SubsystemOptions {
@@ -40,6 +45,8 @@ impl SubsystemOptions {
             authentication: Authentication::default(),
             namespaces: Vec::new(),
             cache_life: None,
+            ana_state: AnaState::Optimized,
+            ana_groups: BTreeMap::new(),
         }
     }
 }
@@ -62,6 +69,44 @@ pub(crate) struct Subsystem {
     pub(crate) serial: String,
     pub(crate) model: String,
     changing: Mutex<Changing>,
+}
+
+/// The states of a subsystem's ANA groups. `[NVMe Base 2.0 §8.1]`
+#[derive(Debug)]
+pub(crate) struct AnaGroups {
+    /// State of all other groups.
+    usual: AnaState,
+    /// Each group with its state, and the number of its last change.
+    groups: BTreeMap<u32, (AnaState, u64)>,
+    /// Number of changes so far.
+    pub(crate) changes: u64,
+}
+
+impl AnaGroups {
+    fn new(usual: AnaState, groups: BTreeMap<u32, AnaState>) -> Self {
+        let groups = groups.into_iter();
+        Self {
+            usual,
+            groups: groups.map(|(group, state)| (group, (state, 0))).collect(),
+            changes: 0,
+        }
+    }
+
+    /// Returns the state of a group, and the number of its last change.
+    pub(crate) fn get(&self, group: u32) -> (AnaState, u64) {
+        self.groups.get(&group).copied().unwrap_or((self.usual, 0))
+    }
+
+    /// Sets the state of a group.
+    pub(crate) fn set(&mut self, group: u32, state: AnaState) {
+        self.changes += 1;
+        self.groups.insert(group, (state, self.changes));
+    }
+
+    /// The namespaces of a group changed: the log page does.
+    pub(crate) fn touch(&mut self, group: u32) {
+        self.set(group, self.get(group).0);
+    }
 }
 
 /// A removed namespace of a subsystem.
@@ -90,6 +135,7 @@ pub(crate) struct Changing {
     oldest: u32,
     /// The life of its write caches if it differs from the [target's](crate::Limits::cache_life).
     pub(crate) cache_life: Option<u64>,
+    pub(crate) ana: AnaGroups,
     /// The subsystem is being removed: no host may connect.
     pub(crate) removed: bool,
 }
@@ -137,12 +183,14 @@ impl Changing {
     /// Adds a namespace.
     pub(crate) fn add(&mut self, namespace: Arc<Namespace>) {
         self.former.remove(&namespace.nsid());
+        self.ana.touch(namespace.options.ana_group);
         self.namespaces.insert(namespace.nsid(), namespace);
     }
 
     /// Removes a namespace that no core has any more.
     pub(crate) fn forget(&mut self, namespace: &Namespace) {
         self.changes += 1;
+        self.ana.touch(namespace.options.ana_group);
         let former = Former {
             volume: namespace.volume(),
             incarnation: namespace.incarnation,
@@ -156,8 +204,13 @@ impl Changing {
 impl Subsystem {
     /// Creates a subsystem with its namespaces, for `cores` cores.
     pub(crate) fn new(index: u32, options: SubsystemOptions, cores: usize) -> Self {
+        let ana = AnaGroups::new(options.ana_state, options.ana_groups);
         let namespaces = options.namespaces.into_iter();
-        let namespaces = namespaces.map(|options| Arc::new(Namespace::new(options, cores)));
+        let namespaces = namespaces.map(|options| {
+            let (state, _) = ana.get(options.ana_group);
+            Arc::new(Namespace::new(options, state, cores))
+        });
+        let namespaces = namespaces.map(|n| (n.nsid(), n)).collect();
         Self {
             index,
             nqn: options.nqn,
@@ -167,11 +220,12 @@ impl Subsystem {
                 allow_any_host: options.allow_any_host,
                 allowed_hosts: options.allowed_hosts.into_iter().collect(),
                 authentication: options.authentication,
-                namespaces: namespaces.map(|n| (n.nsid(), n)).collect(),
+                namespaces,
                 former: BTreeMap::new(),
                 changes: 0,
                 oldest: 0,
                 cache_life: options.cache_life,
+                ana,
                 removed: false,
             }),
         }
@@ -238,9 +292,10 @@ mod tests {
             nguid: [0; 16],
             eui64: [0; 8],
             read_only,
+            ana_group: 1,
             qos: None,
         };
-        Namespace::new(options, 1)
+        Namespace::new(options, AnaState::Optimized, 1)
     }
 
     /// Adds and removes a namespace. Returns its incarnation, and the age of a controller created

@@ -168,6 +168,15 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
+    /// Makes all acknowledged writes durable, as Flush does, without a channel. Blocks. Call it only
+    /// while no channel has a request in flight.
+    ///
+    /// # Errors
+    /// Acknowledged writes may be lost.
+    fn make_durable(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Copies content that is memory of this process to the file that was handed over, and in the
     /// process that takes the device over, from that file. Call it first in the one and then in the
     /// other, while neither has a channel with a request in flight.

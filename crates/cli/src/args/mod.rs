@@ -44,7 +44,7 @@ pub use key::{ChapKeyCommand, KeyArgs, KeyCommand, NewKeyFile, TlsKeyCommand};
 pub use man::ManArgs;
 pub use objects::{
     AllowedHost, HostCommand, HostCommandArgs, ListenerArgs, ListenerCommand, NamespaceArgs,
-    NamespaceCommand, NamespaceId, Part, SubsystemArgs, SubsystemCommand,
+    NamespaceCommand, NamespaceId, Part, SubsystemArgs, SubsystemCommand, SubsystemSettings,
 };
 pub use reload::ReloadArgs;
 pub use serve::ServeArgs;

@@ -3,7 +3,7 @@
 use super::{ApiArgs, names};
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
-use config::schema::{Authentication, Keyword, Size, TlsMode, Uuid};
+use config::schema::{AnaState, Authentication, Keyword, Size, TlsMode, Uuid};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,6 +15,7 @@ use std::path::PathBuf;
   switchyard subsystem list
   switchyard subsystem add nqn.2026-11.com.example:disks --host nqn.2026-11.com.example:db
   switchyard subsystem set nqn.2026-11.com.example:disks --authentication chap
+  switchyard subsystem set nqn.2026-11.com.example:disks --ana-state inaccessible
   switchyard subsystem remove nqn.2026-11.com.example:disks
 
 Exit codes: 0 success, 2 error; after an error response of the target nothing has changed")]
@@ -58,9 +59,15 @@ pub enum SubsystemCommand {
         /// NQN of the subsystem
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
-        /// Proof that hosts have to give of their NQNs: none, chap, tls or chap+tls
-        #[arg(long, value_name = "PROOF", value_parser = keyword::<Authentication>)]
-        authentication: Authentication,
+        #[command(flatten)]
+        settings: SubsystemSettings,
+        /// ANA group [default: 1]
+        #[arg(long, value_name = "GROUP", requires = "ana_state")]
+        ana_group: Option<u32>,
+        /// Number of the ownership: refused if a higher one was set before; above 0, the group is
+        /// inaccessible after a restart until its state is set again [default: 0]
+        #[arg(long, requires = "ana_state")]
+        epoch: Option<u64>,
     },
     /// Remove a subsystem with its namespaces, and disconnect its hosts; devices stay
     Remove {
@@ -68,6 +75,19 @@ pub enum SubsystemCommand {
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
     },
+}
+
+/// Settings of a subsystem that can change.
+#[derive(Args, Clone, Debug)]
+#[group(required = true)]
+pub struct SubsystemSettings {
+    /// Proof that hosts have to give of their NQNs: none, chap, tls or chap+tls
+    #[arg(long, value_name = "PROOF", value_parser = keyword::<Authentication>)]
+    pub authentication: Option<Authentication>,
+    /// State of an ANA group: optimized, non-optimized, inaccessible, persistent-loss or change; once
+    /// the command ends, no I/O command is executed if the state refuses them
+    #[arg(long, value_name = "STATE", value_parser = keyword::<AnaState>)]
+    pub ana_state: Option<AnaState>,
 }
 
 /// List, add, resize and remove the namespaces of a running target
@@ -131,6 +151,9 @@ pub enum NamespaceCommand {
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
+        /// ANA group: namespaces of a subsystem that change their ANA state together [default: 1]
+        #[arg(long, value_name = "GROUP")]
+        ana_group: Option<u32>,
     },
     /// Resize a namespace; a RAM device or file of its own grows with it
     Set {

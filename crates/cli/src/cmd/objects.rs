@@ -3,7 +3,7 @@
 use super::change::{hosts, note_forgotten, without_nulls};
 use crate::args::{
     AllowedHost, HostCommand, HostCommandArgs, ListenerArgs, ListenerCommand, NamespaceArgs,
-    NamespaceCommand, NamespaceId, Part, SubsystemArgs, SubsystemCommand,
+    NamespaceCommand, NamespaceId, Part, SubsystemArgs, SubsystemCommand, SubsystemSettings,
 };
 use crate::exit::Outcome;
 use crate::output::{Output, human_bytes};
@@ -54,7 +54,9 @@ pub fn subsystem(args: &SubsystemArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         SubsystemCommand::List => list_subsystems(api, output)?,
         SubsystemCommand::Show { nqn } => {
-            let answer = ask(api, Method::GET, &subsystem_path(nqn), None)?;
+            let mut answer = ask(api, Method::GET, &subsystem_path(nqn), None)?;
+            let path = format!("{}/ana", subsystem_path(nqn));
+            answer["ana_groups"] = ask(api, Method::GET, &path, None)?["groups"].take();
             output.result(&answer, Fields(&answer))?;
         }
         SubsystemCommand::Add {
@@ -84,17 +86,26 @@ pub fn subsystem(args: &SubsystemArgs, output: Output) -> Result<Outcome> {
         }
         SubsystemCommand::Set {
             nqn,
-            authentication,
+            settings,
+            ana_group,
+            epoch,
         } => {
-            let body = json!({ "authentication": authentication });
-            let text = format!("changed subsystem {nqn}");
-            change(
-                api,
-                (Method::PATCH, &subsystem_path(nqn)),
-                Some(body),
-                &text,
-                output,
-            )?;
+            let SubsystemSettings {
+                authentication,
+                ana_state,
+            } = settings;
+            let path = subsystem_path(nqn);
+            if let Some(state) = ana_state {
+                let group = ana_group.unwrap_or(1);
+                let path = format!("{path}/ana/{group}");
+                let body = json!({ "state": state, "epoch": epoch });
+                let text = format!("ANA group {group} of {nqn} is {state}");
+                change(api, (Method::PUT, &path), Some(body), &text, output)?;
+            } else {
+                let body = json!({ "authentication": authentication });
+                let text = format!("changed subsystem {nqn}");
+                change(api, (Method::PATCH, &path), Some(body), &text, output)?;
+            }
         }
         SubsystemCommand::Remove { nqn } => {
             let text = format!("removed subsystem {nqn}");
@@ -153,6 +164,7 @@ pub fn namespace(args: &NamespaceArgs, output: Output) -> Result<Outcome> {
             size,
             uuid,
             read_only,
+            ana_group,
         } => {
             let nsid = match nsid {
                 Some(nsid) => *nsid,
@@ -164,6 +176,7 @@ pub fn namespace(args: &NamespaceArgs, output: Output) -> Result<Outcome> {
                 "size": size,
                 "uuid": uuid,
                 "read_only": read_only,
+                "ana_group": ana_group,
             });
             let text = format!("added namespace {nsid} of {nqn}");
             change(

@@ -115,6 +115,13 @@ fn promises(given: &Limits, place: &Spot<'_>) {
             LegalValues::MultipleOf(_) | LegalValues::PowerOfTwo => {}
         }
     }
+    let [first, last] = ["first_controller_id", "last_controller_id"].map(|key| given.get(key));
+    if first > last {
+        place.key("last_controller_id").report(
+            format!("{last} is below first_controller_id, {first}"),
+            "write a number that is not",
+        );
+    }
     keep_alive(given, place);
     let [patience, change] = ["pause_patience_ms", "change_timeout_ms"].map(|key| given.get(key));
     if change <= patience {

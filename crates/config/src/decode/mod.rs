@@ -6,7 +6,7 @@ mod target;
 
 use crate::node::Value;
 use crate::schema::{
-    Access, ApiAddress, Authentication, Eui64, FaultError, HostTls, Keyword, Listener,
+    Access, AnaState, ApiAddress, Authentication, Eui64, FaultError, HostTls, Keyword, Listener,
     ListenerError, Network, Nguid, Percentile, PollPolicy, Size, SizeError, SocketMode, TlsMode,
     Uuid,
 };
@@ -75,5 +75,5 @@ from_found! {
 }
 
 from_words! {
-    PollPolicy, TlsMode, FaultOperation, FaultError, Percentile, Access, HostTls, Authentication,
+    PollPolicy, TlsMode, FaultOperation, FaultError, Percentile, Access, HostTls, Authentication, AnaState,
 }

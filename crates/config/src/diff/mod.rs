@@ -151,6 +151,7 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
         for (key, differs) in [
             ("serial", before.serial != subsystem.serial),
             ("model", before.model != subsystem.model),
+            ("ana_state", before.ana_state != subsystem.ana_state),
         ] {
             if differs {
                 keys.push(Fixed {

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::limits::NAMESPACES_MAX;
+use crate::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX};
 
 pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
@@ -169,6 +169,9 @@ crate::schema! {
         pub allowed_hosts: BTreeSet<String> = hosts("required without allow_any_host"),
         /// Proof of its name that a host has to give.
         pub authentication: Authentication = or(Authentication::None),
+        /// State of ANA groups that has not been set while running: `inaccessible` on the second of two
+        /// targets that share a volume. Fixed while running.
+        pub ana_state: AnaState = or(AnaState::Optimized),
         /// The namespaces.
         pub namespaces: Vec<Namespace> = or_default(),
     }
@@ -194,6 +197,8 @@ crate::schema! {
         pub eui64: Option<Eui64> = optional("none"),
         /// Refuses writes.
         pub read_only: bool = or(false),
+        /// ANA group: namespaces of a subsystem that change their ANA state together.
+        pub ana_group: u32 = or(1) in 1..=ANA_GROUPS_MAX.into(),
     }
 }
 
@@ -224,6 +229,22 @@ keyword! {
         Always = "always",
         /// Sleeps at once.
         Never = "never",
+    }
+}
+
+keyword! {
+    /// State of an ANA group `[NVMe Base 2.0 §8.1.3]`.
+    pub enum AnaState {
+        /// Commands are executed, by the best path.
+        Optimized = "optimized",
+        /// Commands are executed; hosts prefer an optimized path.
+        NonOptimized = "non-optimized",
+        /// Commands are refused: hosts use another path.
+        Inaccessible = "inaccessible",
+        /// Commands are refused for ever.
+        PersistentLoss = "persistent-loss",
+        /// Commands are refused: hosts wait for the next state.
+        Change = "change",
     }
 }
 
@@ -360,6 +381,7 @@ impl Subsystem {
             allow_any_host: false,
             allowed_hosts: BTreeSet::new(),
             authentication: Authentication::None,
+            ana_state: AnaState::Optimized,
             namespaces: Vec::new(),
         }
     }
@@ -394,6 +416,7 @@ impl Namespace {
             nguid: None,
             eui64: None,
             read_only: false,
+            ana_group: 1,
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::Plane;
 use super::devices::{HandedDevice, TakenOver};
-use std::collections::BTreeMap;
+use block::Cache;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,26 +33,40 @@ impl Plane {
         Ok((devices, files))
     }
 
-    /// Has write-back caches write at once, or as usual.
-    pub(crate) fn drain_caches(&self, drain: bool) {
-        for device in self.opened().devices.values() {
-            device.cache.iter().for_each(|it| it.set_draining(drain));
+    /// Returns the write-back caches of these devices (`None`: of all), by the device's name.
+    fn caches_of(&self, of: Option<&BTreeSet<String>>) -> Vec<(String, Cache)> {
+        let opened = self.opened();
+        let devices = opened.devices.iter();
+        let devices = devices.filter(|(name, _)| of.is_none_or(|of| of.contains(*name)));
+        let caches =
+            devices.filter_map(|(name, device)| Some((name.clone(), device.cache.clone()?)));
+        caches.collect()
+    }
+
+    /// Has write-back caches of these devices (`None`: of all) write at once, or as usual.
+    pub(crate) fn drain_caches(&self, of: Option<&BTreeSet<String>>, drain: bool) {
+        for (_, cache) in self.caches_of(of) {
+            cache.set_draining(drain);
         }
     }
 
-    /// Waits until no cache has more than `most` pages to write back.
+    /// Waits until no cache of these devices (`None`: of all) has more than `most` pages to write
+    /// back.
     ///
     /// # Errors
     /// One that has more after this time.
-    pub(crate) fn wait_for_caches(&self, most: u32, patience: Duration) -> Result<(), String> {
+    pub(crate) fn wait_for_caches(
+        &self,
+        of: Option<&BTreeSet<String>>,
+        most: u32,
+        patience: Duration,
+    ) -> Result<(), String> {
         let end = Instant::now() + patience;
         loop {
-            let opened = self.opened();
-            let dirty = opened.devices.iter().find_map(|(name, device)| {
-                let pages = device.cache.as_ref()?.snapshot().dirty;
-                (pages > most).then(|| (name.clone(), pages))
+            let dirty = self.caches_of(of).into_iter().find_map(|(name, cache)| {
+                let pages = cache.snapshot().dirty;
+                (pages > most).then_some((name, pages))
             });
-            drop(opened);
             let Some((name, pages)) = dirty else {
                 return Ok(());
             };

@@ -108,7 +108,7 @@ impl Gives for Given {
             applied.map_err(|error| format!("{} is not in force: {error}", file.display()))?;
         }
         let state = self.control.set_leaving(true);
-        self.plane.drain_caches(true);
+        self.plane.drain_caches(None, true);
         let (devices, files) = self.plane.hand_over()?;
         let store = self.control.share_store();
         let store = store.map_err(|error| format!("the lock of the state file: {error}"))?;
@@ -132,13 +132,13 @@ impl Gives for Given {
         // With more, the pause is longer.
         let _ = self
             .plane
-            .wait_for_caches(TAKEOVER_DIRTY_MAX, TAKEOVER_DRAIN);
+            .wait_for_caches(None, TAKEOVER_DIRTY_MAX, TAKEOVER_DRAIN);
     }
 
     fn pause(&self) -> Result<Handed, String> {
         let departed = self.target.depart(TAKEOVER_PATIENCE);
         let handed = departed.map_err(|error| error.to_string())?;
-        let written = self.plane.wait_for_caches(0, TAKEOVER_PATIENCE);
+        let written = self.plane.wait_for_caches(None, 0, TAKEOVER_PATIENCE);
         let carried = written.and_then(|()| self.plane.carry_devices());
         match carried {
             Ok(()) => Ok(handed),
@@ -166,7 +166,7 @@ impl Gives for Given {
     }
 
     fn stay(&self) {
-        self.plane.drain_caches(false);
+        self.plane.drain_caches(None, false);
         self.control.set_leaving(false);
     }
 

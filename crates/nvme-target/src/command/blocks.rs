@@ -22,7 +22,7 @@ pub(crate) struct Admitted {
     pub(crate) bytes: u32,
 }
 
-/// Checks a command by its row: fused operation, namespace, the host's rights to every block, size,
+/// Checks a command by its row: fused operation, namespace, its ANA state, the host's rights to every block, size,
 /// range, write protection, PRACT. Returns it with its namespace. Lists of ranges and tables of
 /// extents are checked block by block when they have arrived.
 #[inline]
@@ -38,6 +38,7 @@ pub(crate) fn check<'n>(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    namespace.check_access()?;
     let names_run = !matches!(row.form, Form::Ranges | Form::Extents | Form::Flush);
     let mut bytes = 0;
     if names_run {

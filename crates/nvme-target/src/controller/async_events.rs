@@ -16,12 +16,15 @@ use wire::nvme::{AsyncEvent, Status};
 pub(crate) enum Notice {
     /// A namespace was added, removed or resized.
     Namespace(u32),
+    /// The state of an ANA group changed.
+    Ana,
     /// The discovery log page changed.
     Discovery,
 }
 
 const NAMESPACE: u8 = 1 << 0;
 const DISCOVERY: u8 = 1 << 1;
+const ANA: u8 = 1 << 2;
 
 /// The dword of the configuration, for a process that takes the controller over.
 #[derive(Serialize, Deserialize)]
@@ -76,6 +79,7 @@ impl AsyncEvents {
                 self.changed.insert(nsid);
                 (NAMESPACE, AsyncEventConfiguration::NAMESPACE_ATTRIBUTE)
             }
+            Notice::Ana => (ANA, AsyncEventConfiguration::ANA_CHANGE),
             Notice::Discovery => (DISCOVERY, AsyncEventConfiguration::DISCOVERY_LOG_CHANGE),
         };
         if self.configuration.contains(wanted) {
@@ -88,6 +92,7 @@ impl AsyncEvents {
         let ready = self.pending & !self.masked;
         let (bit, event) = match ready {
             0 => return None,
+            _ if ready & ANA != 0 => (ANA, AsyncEvent::ANA_CHANGE),
             _ if ready & NAMESPACE != 0 => (NAMESPACE, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED),
             _ => (DISCOVERY, AsyncEvent::DISCOVERY_LOG_CHANGE),
         };
@@ -104,6 +109,7 @@ impl AsyncEvents {
                 self.masked &= !NAMESPACE;
                 self.changed.clear();
             }
+            LogPageId::ANA => self.masked &= !ANA,
             LogPageId::DISCOVERY => self.masked &= !DISCOVERY,
             _ => {}
         }

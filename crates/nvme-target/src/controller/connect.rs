@@ -276,7 +276,7 @@ fn register(
         SharedController::new(cntlid, kind, subsystem, (name, id), peer, admin, granted)
             .with(standing)
     };
-    let shared = controllers.insert(limits.controllers, make);
+    let shared = controllers.insert(limits, make);
     drop(controllers);
     let shared = shared.ok_or(Refusal::full(Reached::Controllers(ControllerLimit::All)))?;
     shared.attach();

@@ -4,8 +4,8 @@ use crate::command::table;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::{ABORTS_MAX, Controller};
 use crate::limits::{
-    ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX,
-    RETRY_DELAY_100_MS,
+    ANA_GROUPS_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES,
+    KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX, RETRY_DELAY_100_MS,
 };
 use crate::namespace::Namespace;
 use std::sync::Arc;
@@ -204,7 +204,17 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         cntrltype: IdentifyController::CNTRLTYPE_IO,
         crdt: [RETRY_DELAY_100_MS, 0, 0],
         lpa: common.lpa | IdentifyController::LPA_EFFECTS,
-        oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
+        cmic: common.cmic | IdentifyController::CMIC_ANA,
+        oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE | IdentifyController::OAES_ANA_CHANGE,
+        anatt: ANA_TRANSITION_SECONDS,
+        anacap: IdentifyController::ANACAP_OPTIMIZED
+            | IdentifyController::ANACAP_NON_OPTIMIZED
+            | IdentifyController::ANACAP_INACCESSIBLE
+            | IdentifyController::ANACAP_PERSISTENT_LOSS
+            | IdentifyController::ANACAP_CHANGE
+            | IdentifyController::ANACAP_STABLE_GROUPS,
+        anagrpmax: ANA_GROUPS_MAX,
+        nanagrpid: ANA_GROUPS_MAX,
         frmw: IdentifyController::FRMW_SLOT1_READ_ONLY | IdentifyController::FRMW_ONE_SLOT,
         // [NVMe Base 2.0 §5.17.2.1]: the usual thresholds; the target cannot overheat.
         wctemp: 343,
@@ -264,6 +274,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
         nguid: namespace.options.announced_nguid(),
         eui64: namespace.options.eui64,
         nvmcap: u128::from(geometry.bytes()),
+        anagrpid: namespace.options.ana_group,
         ..IdentifyNamespace::default()
     };
     identify.lba_formats[0] = LbaFormat::of_shift(shift);
@@ -293,6 +304,7 @@ fn independent(namespace: &Namespace) -> IndependentIdentifyNamespace {
     IndependentIdentifyNamespace {
         nmic: IdentifyNamespace::NMIC_SHARED,
         nsattr,
+        anagrpid: namespace.options.ana_group,
         nstat: IndependentIdentifyNamespace::NSTAT_READY,
         ..IndependentIdentifyNamespace::default()
     }

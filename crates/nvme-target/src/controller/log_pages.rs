@@ -4,8 +4,11 @@ use crate::command::table;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use crate::controller::{discovery, features};
+use crate::namespace::Namespace;
 use crate::stats::NamespaceStats;
+use std::collections::BTreeMap;
 use wire::limits::NSID_BROADCAST;
+use wire::nvme::ana::{ANA_GROUPS_ONLY, AnaLogHeader, ana_log_bytes, encode_ana_group};
 use wire::nvme::feature::FeatureId;
 use wire::nvme::log_page::{
     ChangedNamespaces, FirmwareSlotLog, LogPageId, SmartLog, SupportedFeatures, SupportedLogPages,
@@ -83,6 +86,7 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
         LogPageId::CHANGED_NAMESPACES => ChangedNamespaces::of(controller.events.changed())
             .to_bytes()
             .to_vec(),
+        LogPageId::ANA => ana(controller, get.specific_field & ANA_GROUPS_ONLY != 0),
         LogPageId::EFFECTS => table::effects(view.limits).to_bytes().to_vec(),
         LogPageId::FEATURE_EFFECTS => supported_features(controller).to_bytes().to_vec(),
         _ => return Err(unknown),
@@ -101,6 +105,7 @@ fn supported(discovery: bool) -> SupportedLogPages {
             LogPageId::FIRMWARE_SLOT,
             LogPageId::CHANGED_NAMESPACES,
             LogPageId::EFFECTS,
+            LogPageId::ANA,
             LogPageId::FEATURE_EFFECTS,
         ]
     };
@@ -122,6 +127,36 @@ fn supported_features(controller: &Controller) -> SupportedFeatures {
         }
     }
     log
+}
+
+/// Returns the ANA log page: the groups of the namespaces that the host may access, by identifier.
+fn ana(controller: &Controller, groups_only: bool) -> Vec<u8> {
+    let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for namespace in controller.namespaces() {
+        let Namespace { options, .. } = &*namespace;
+        let nsids = groups.entry(options.ana_group).or_default();
+        if !groups_only {
+            nsids.push(options.nsid);
+        }
+    }
+    let count = groups.values().map(Vec::len).sum();
+    let mut page = vec![0; ana_log_bytes(groups.len(), count)];
+    let Some(subsystem) = &controller.shared.subsystem else {
+        return page;
+    };
+    let changing = subsystem.lock();
+    let header = AnaLogHeader {
+        change_count: changing.ana.changes,
+        groups: u16::try_from(groups.len()).expect("a group has a namespace"),
+    };
+    page[..AnaLogHeader::SIZE].copy_from_slice(&header.to_bytes());
+    let mut at = AnaLogHeader::SIZE;
+    for (group, nsids) in groups {
+        let (state, changes) = changing.ana.get(group);
+        let encoded = encode_ana_group(group, changes, state, nsids.into_iter(), &mut page[at..]);
+        at += encoded.expect("the page has room for each group");
+    }
+    page
 }
 
 /// Returns SMART / Health: real counters, and a fixed temperature because the field is mandatory.

@@ -37,29 +37,20 @@ pub(crate) struct Controllers {
     last_id: u16,
 }
 
-/// Highest identifier of a dynamic controller: FFF0h to FFFFh are reserved.
-const CNTLID_MAX: u16 = 0xffef;
-
 impl Controllers {
-    /// Adds a controller under the identifier that has been unused for longest.
+    /// Adds a controller under the identifier of the range that has been unused for longest.
     pub(crate) fn insert(
         &mut self,
-        limit: usize,
+        limits: &Limits,
         make: impl FnOnce(u16) -> SharedController,
     ) -> Option<Arc<SharedController>> {
-        if self.by_id.len() >= limit {
+        if self.by_id.len() >= limits.controllers {
             return None;
         }
-        let mut id = self.last_id;
-        loop {
-            id = if id >= CNTLID_MAX { 1 } else { id + 1 };
-            if !self.by_id.contains_key(&id) {
-                break;
-            }
-            if id == self.last_id {
-                return None;
-            }
-        }
+        let (first, last) = (limits.first_controller_id, limits.last_controller_id);
+        let behind = (self.last_id.max(first - 1) + 1)..=last;
+        let mut ids = behind.chain(first..=last);
+        let id = ids.find(|id| !self.by_id.contains_key(id))?;
         self.last_id = id;
         let controller = Arc::new(make(id));
         self.by_id.insert(id, Arc::clone(&controller));

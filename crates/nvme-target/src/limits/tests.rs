@@ -52,3 +52,14 @@ fn every_limit_has_a_field_of_its_own() {
         assert_eq!(limits, Limits::default(), "{}", limit.key);
     }
 }
+
+#[test]
+fn controller_identifiers_are_a_range() {
+    let limits = Limits {
+        first_controller_id: 200,
+        last_controller_id: 199,
+        ..Limits::default()
+    };
+    let error = limits.check().expect_err("no identifier").to_string();
+    assert_eq!(error, "last_controller_id must be from 200 to 65519");
+}

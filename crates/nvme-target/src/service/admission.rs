@@ -37,6 +37,10 @@ impl Running<'_, '_> {
         if !namespace.is_open() && !mutation::active(Mutation::PauseIgnored) {
             return Step::WaitForNamespace(entry.nsid);
         }
+        // The state of its ANA group may have changed while the command waited.
+        if let Err(status) = namespace.check_access() {
+            return Step::Answer(status);
+        }
         // The namespace may have shrunk while the command waited.
         let fits = entry.extents.as_deref().map_or_else(
             || namespace.contains(entry.range.lba, u64::from(entry.range.blocks)),

@@ -250,6 +250,7 @@ impl PollGroup {
             return Ok(());
         };
         namespace.gate = Gate::Open;
+        namespace.ana = namespace.shared.ana();
         let waiting = std::mem::take(&mut namespace.waiting);
         let mut result = Ok(());
         if after == AfterPause::Reopen {

@@ -5,6 +5,7 @@
 //! a time. The caller waits until every core has applied the change, or gets an error; then nothing
 //! has changed, unless the error reports that the change could not be undone.
 
+mod ana;
 mod listeners;
 pub(crate) mod running;
 mod snapshot;
@@ -25,6 +26,7 @@ use crate::namespace::{Namespace, NamespaceOptions};
 use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::Subsystem;
+use crate::target::ana::check_ana_group;
 use crate::target::wake::Wake;
 use base::mutation::{self, Mutation};
 use base::units::CoreId;
@@ -227,7 +229,9 @@ impl Target {
         let subsystem = self.subsystem(nqn)?;
         let nsid = options.nsid;
         check_namespace(nqn, nsid, subsystem.namespace(nsid).is_some())?;
-        let mut namespace = Namespace::new(options, self.cores);
+        check_ana_group(options.ana_group)?;
+        let (ana, _) = subsystem.lock().ana.get(options.ana_group);
+        let mut namespace = Namespace::new(options, ana, self.cores);
         namespace.incarnation = subsystem.lock().incarnation(&namespace);
         let namespace = Arc::new(namespace);
         self.promise_with(nqn, std::slice::from_ref(&namespace))?;

@@ -1,11 +1,11 @@
 //! Adding and removing subsystems.
 
+use super::ana::check_ana_group;
 use super::{RETRY, Target, check_name, check_namespace};
 use crate::change::ack::{Ack, AckError};
 use crate::change::step::ChangeStep;
 use crate::error::TargetError;
 use crate::limits::SUBSYSTEMS_MAX;
-use crate::namespace::NamespaceOptions;
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -138,9 +138,13 @@ fn check(options: &SubsystemOptions) -> Result<(), TargetError> {
         let reason = "a serial number has at most 20 characters, a model number 40";
         return Err(TargetError::Invalid(reason.to_owned()));
     }
+    let groups = options.ana_groups.keys();
+    groups.copied().try_for_each(check_ana_group)?;
     let mut known = BTreeSet::new();
-    for NamespaceOptions { nsid, .. } in &options.namespaces {
-        check_namespace(nqn, *nsid, !known.insert(nsid))?;
+    for namespace in &options.namespaces {
+        let nsid = namespace.nsid;
+        check_namespace(nqn, nsid, !known.insert(nsid))?;
+        check_ana_group(namespace.ana_group)?;
     }
     Ok(())
 }
@@ -151,6 +155,7 @@ mod tests {
     use crate::controller::async_events::Notice;
     use crate::limits::Limits;
     use crate::message::{CoreMessage, Message};
+    use crate::namespace::NamespaceOptions;
     use block::device::Ram;
     use reactor::Mailbox;
 
@@ -171,6 +176,7 @@ mod tests {
             nguid: [0; 16],
             eui64: [0; 8],
             read_only: false,
+            ana_group: 1,
             qos: None,
         };
         SubsystemOptions {

@@ -8,6 +8,7 @@
 mod aborts;
 mod access;
 mod admin;
+mod ana;
 mod changes;
 mod chap;
 mod classes;

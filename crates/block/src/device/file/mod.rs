@@ -244,6 +244,13 @@ impl Device for FileDevice {
         Ok(Box::new(channel))
     }
 
+    fn make_durable(&self) -> io::Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.sync(&self.file)
+    }
+
     fn hand_over(&self) -> io::Result<Option<File>> {
         if self.shared.flush_failed.load(Ordering::Acquire) {
             return Err(io::Error::other("writes to it were lost"));

@@ -25,18 +25,41 @@ fn controller_of(id: u16, peer: SocketAddr) -> SharedController {
 #[test]
 fn identifiers_are_not_used_again_at_once_and_are_limited() {
     let mut controllers = Controllers::default();
-    let first = controllers.insert(2, controller).expect("room").id;
+    let two = &Limits {
+        controllers: 2,
+        ..Limits::default()
+    };
+    let first = controllers.insert(two, controller).expect("room").id;
     controllers.remove(first);
-    let second = controllers.insert(2, controller).expect("room").id;
+    let second = controllers.insert(two, controller).expect("room").id;
     assert_ne!(first, second);
-    assert!(controllers.insert(2, controller).is_some());
-    assert!(controllers.insert(2, controller).is_none());
+    assert!(controllers.insert(two, controller).is_some());
+    assert!(controllers.insert(two, controller).is_none());
     // FFF0h and above are reserved; identifiers in use are skipped.
     for free in [first, second + 2] {
-        controllers.last_id = CNTLID_MAX;
-        let again = controllers.insert(9, controller).expect("room").id;
-        assert_eq!(again, free);
+        controllers.last_id = 0xffef;
+        let again = controllers.insert(&Limits::default(), controller);
+        assert_eq!(again.expect("room").id, free);
     }
+}
+
+#[test]
+fn identifiers_are_of_the_range_of_the_target() {
+    let limits = &Limits {
+        first_controller_id: 100,
+        last_controller_id: 101,
+        ..Limits::default()
+    };
+    let mut controllers = Controllers::default();
+    for id in [100, 101] {
+        assert_eq!(controllers.insert(limits, controller).expect("room").id, id);
+    }
+    assert!(controllers.insert(limits, controller).is_none());
+    controllers.remove(100);
+    assert_eq!(
+        controllers.insert(limits, controller).expect("room").id,
+        100
+    );
 }
 
 #[test]
@@ -135,7 +158,7 @@ fn neither_an_address_nor_a_tenant_has_all_controllers() {
                     Standing::connected(Authentication::default(), tenant.cloned(), false),
                 )
             };
-        assert!(controllers.insert(limits.controllers, make).is_some());
+        assert!(controllers.insert(&limits, make).is_some());
         None
     };
     let discovery = ControllerKind::Discovery;
@@ -187,7 +210,7 @@ fn claimed_names_use_up_nothing_of_the_host_that_proves_it() {
         let full = controllers.full(&limits, kind, (&name, proven), peer.ip(), None);
         if full.is_none() {
             let make = |id| controller_of(id, peer).with(Standing::connected(proven, None, false));
-            assert!(controllers.insert(limits.controllers, make).is_some());
+            assert!(controllers.insert(&limits, make).is_some());
         }
         full
     };
@@ -223,7 +246,7 @@ fn the_last_controllers_are_for_those_who_have_few() {
                     false,
                 ))
             };
-            assert!(controllers.insert(limits.controllers, make).is_some());
+            assert!(controllers.insert(&limits, make).is_some());
         }
         full
     };
@@ -262,7 +285,7 @@ fn the_last_controllers_of_discovery_are_for_those_who_have_few() {
         let full = controllers.full(&limits, discovery, claimed(&host), peer.ip(), None);
         if full.is_none() {
             let make = |id| controller_of(id, peer);
-            assert!(controllers.insert(limits.controllers, make).is_some());
+            assert!(controllers.insert(&limits, make).is_some());
         }
         full
     };
@@ -317,7 +340,7 @@ fn addresses_of_one_network_share_controllers() {
     let peer = |net, last| SocketAddr::from(([0x2001, 0xdb8, 0, net, 0, 0, 0, last], 1));
     let mut controllers = Controllers::default();
     for last in 0..3 {
-        let made = controllers.insert(9, |id| controller_of(id, peer(0, last)));
+        let made = controllers.insert(&limits, |id| controller_of(id, peer(0, last)));
         assert!(made.is_some());
     }
     let full = |from: SocketAddr| {
