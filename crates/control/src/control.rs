@@ -441,7 +441,8 @@ impl Control {
     }
 
     /// Returns the states of ANA groups that were set while running.
-    pub(crate) fn ana(&self) -> Vec<AnaGroup> {
+    #[must_use]
+    pub fn ana(&self) -> Vec<AnaGroup> {
         lock(&self.change).ana.clone()
     }
 
@@ -451,7 +452,7 @@ impl Control {
     /// # Errors
     /// An unknown subsystem, a group out of range, an epoch below the one that was set, a core or
     /// device that did not follow in time; a state that cannot be written.
-    pub(crate) fn set_ana(&self, set: AnaGroup) -> Result<(), ChangeError> {
+    pub fn set_ana(&self, set: AnaGroup) -> Result<(), ChangeError> {
         let mut changes = self.begin()?;
         let configuration = self.configuration();
         if configuration.subsystem(&set.nqn).is_none() {

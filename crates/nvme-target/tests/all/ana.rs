@@ -155,12 +155,12 @@ fn commands_in_flight_end_and_later_ones_are_refused() {
     client.capsule(&command, &[]);
     let r2t = client.r2t();
     let written_back = AtomicBool::new(false);
+    let write_back = || {
+        written_back.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let state = AnaState::Inaccessible;
     std::thread::scope(|scope| {
-        let write_back = || {
-            written_back.store(true, Ordering::Relaxed);
-            Ok(())
-        };
-        let state = AnaState::Inaccessible;
         let change = scope.spawn(|| bed.handle().set_ana_state(NQN, 1, state, write_back));
         let mut cid = 100;
         let ask = |client: &mut Client, cid| {
