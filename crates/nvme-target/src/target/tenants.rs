@@ -262,7 +262,10 @@ mod tests {
                     0,
                 )
             };
-            let made = target.shared.controllers().insert(&target.shared.limits, make);
+            let made = target
+                .shared
+                .controllers()
+                .insert(&target.shared.limits, make);
             assert!(made.is_some());
         }
         let mut mailbox = reactor::Mailbox::new(Arc::new(Awake));
