@@ -25,8 +25,8 @@ use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;
 use crate::host_keys::{self, AddedKeys, KnownKeys};
 use crate::snapshot::{
-    CacheSnapshot, CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot,
-    TargetEvent,
+    CacheSnapshot, CoreSnapshot, CoreStats, EraseSnapshot, NamespaceSnapshot, Snapshot,
+    SwitchSnapshot, TargetEvent,
 };
 use crate::state::ToZero;
 use block::{Cache, Device};
@@ -70,6 +70,8 @@ pub struct Plane {
     recalibrations: Recalibrations,
     /// States of ANA groups, for subsystems that are added later.
     ana: Mutex<Vec<AnaGroup>>,
+    /// The erase in progress.
+    erasing: Mutex<Option<EraseSnapshot>>,
     /// What the process before gives of devices that are not open yet.
     taken_over: Mutex<BTreeMap<String, TakenOver>>,
 }
@@ -162,6 +164,7 @@ impl Plane {
             tls: TlsMode::Off,
             recalibrations: Recalibrations::default(),
             ana: Mutex::default(),
+            erasing: Mutex::default(),
             taken_over: Mutex::default(),
         }
     }
@@ -470,6 +473,8 @@ impl DataPlane for Plane {
             limited: usage::limited(&snapshot, &total),
             // The interface adds it.
             api_certificate_expiry_s: None,
+            oldest_host_key_s: self.keys.oldest_s(),
+            erase: self.erasing().clone(),
             cores: cores.collect(),
             threads: snapshot.threads,
             switch: self.switch(&snapshot),

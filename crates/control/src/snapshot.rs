@@ -33,6 +33,12 @@ pub struct Snapshot {
     /// End of the life of the HTTP interface's certificate, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_certificate_expiry_s: Option<u64>,
+    /// Time since which the oldest key of a host is known, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_host_key_s: Option<u64>,
+    /// The erase in progress, of blocks that a smaller namespace gave up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub erase: Option<EraseSnapshot>,
     /// The cores, by number.
     pub cores: Vec<CoreSnapshot>,
     /// The threads in use.
@@ -47,6 +53,16 @@ pub struct Snapshot {
     pub caches: Vec<CacheSnapshot>,
     /// The controllers that hosts have open, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
+}
+
+/// An erase in progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EraseSnapshot {
+    /// The device's name.
+    pub device: String,
+    /// Bytes that remain.
+    pub remaining_bytes: u64,
 }
 
 /// The cache of a device, in pages of 4 KiB.

@@ -1,12 +1,12 @@
-//! Metrics of the HTTP interface and of limits: the end of its certificate, their use, and the refusals
-//! and waits that they cause.
+//! Metrics of the control plane and of limits: the end of its certificate, the age of keys, erases, the
+//! use of limits, and the refusals and waits that they cause.
 
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::family::{Labels, counters, metrics};
-use crate::snapshot::{LimitedSnapshot, Snapshot, UsageSnapshot};
+use crate::snapshot::{EraseSnapshot, LimitedSnapshot, Snapshot, UsageSnapshot};
 use target::Metric;
 
 const LIMITED: [Metric<LimitedSnapshot>; 1] = metrics![LimitedSnapshot:
@@ -27,8 +27,19 @@ const CERTIFICATE: [Metric<u64>; 1] = metrics![u64:
         "End of the life of the HTTP interface's certificate, in seconds since 1970" |expiry| *expiry;
 ];
 
-/// Writes the end of the interface's certificate, the use of limits, and the number of times that each
-/// held a client back.
+const KEY: [Metric<u64>; 1] = metrics![u64:
+    Gauge "host_key_oldest_seconds"
+        "Time since which the oldest key of a host is known, in seconds since 1970" |since| *since;
+];
+
+const ERASE: [Metric<EraseSnapshot>; 1] = metrics![EraseSnapshot:
+    Gauge "erase_remaining_bytes"
+        "Remainder of the erase in progress, of blocks that a smaller namespace gave up"
+        |erase| erase.remaining_bytes;
+];
+
+/// Writes the end of the interface's certificate, the age of keys, the erase in progress, the use of
+/// limits, and the number of times that each held a client back.
 ///
 /// # Errors
 /// Those of the encoder.
@@ -36,6 +47,14 @@ pub fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     counters(encoder, CERTIFICATE, || {
         let expiry = snapshot.api_certificate_expiry_s.iter();
         expiry.map(|expiry| (Labels::new(), expiry))
+    })?;
+    counters(encoder, KEY, || {
+        let oldest = snapshot.oldest_host_key_s.iter();
+        oldest.map(|oldest| (Labels::new(), oldest))
+    })?;
+    counters(encoder, ERASE, || {
+        let erase = snapshot.erase.iter();
+        erase.map(|erase| (vec![("device", erase.device.clone())], erase))
     })?;
     counters(encoder, LIMITED, || {
         let limited = snapshot.limited.iter();

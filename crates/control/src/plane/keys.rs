@@ -5,8 +5,9 @@ use config::ApplyError;
 use config::schema::{Configuration, Host, HostTls};
 use secure::{HostKeys, KeyRing};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
 use target::Target;
 use transport::key_file::{KeyFileError, chap_secrets, tls_keys};
 
@@ -28,6 +29,12 @@ impl FilesOfAny {
         }
     }
 
+    /// Returns the time of the oldest one's last change, in milliseconds since 1970.
+    fn oldest_ms(&self) -> Option<u64> {
+        let files = [&self.tls, &self.chap, &self.controller];
+        oldest_ms(files.into_iter().flatten().map(PathBuf::as_path))
+    }
+
     fn read(&self) -> Result<HostKeys, KeyFileError> {
         let secrets = |path: &Option<PathBuf>| path.as_deref().map(chap_secrets).transpose();
         Ok(HostKeys {
@@ -41,6 +48,17 @@ impl FilesOfAny {
             controller: secrets(&self.controller)?.into_iter().flatten().next(),
         })
     }
+}
+
+/// Returns the time of the last change of the file that has not been changed for longest, in
+/// milliseconds since 1970.
+fn oldest_ms(files: impl IntoIterator<Item = impl AsRef<Path>>) -> Option<u64> {
+    let changed = files.into_iter().filter_map(|file| {
+        let changed = std::fs::metadata(file).ok()?.modified().ok()?;
+        let since = changed.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_millis()).ok()
+    });
+    changed.min()
 }
 
 /// The keys of hosts.
@@ -57,6 +75,8 @@ struct Known {
     hosts: Vec<Host>,
     /// Keys of every allowed host.
     any: HostKeys,
+    /// Time since which the oldest of them is known, in milliseconds since 1970.
+    any_since_ms: Option<u64>,
     /// The content of their files.
     of_files: BTreeMap<String, KnownKeys>,
     added: AddedKeys,
@@ -67,6 +87,7 @@ impl Keys {
     pub(super) fn new(folder: PathBuf, any: FilesOfAny) -> Result<Self, KeyFileError> {
         let known = Known {
             any: any.read()?,
+            any_since_ms: any.oldest_ms(),
             ..Known::default()
         };
         Ok(Self {
@@ -127,7 +148,10 @@ impl Keys {
             })?;
             let same = before.get(&host.nqn);
             let same = same.filter(|before| before.keys == keys);
-            let since_unix_ms = same.map_or(now, |before| before.since_unix_ms);
+            let since_unix_ms = same.map_or_else(
+                || oldest_ms(self.files_of(host)).map_or(now, |it| it.min(now)),
+                |before| before.since_unix_ms,
+            );
             let keys = KnownKeys {
                 keys,
                 since_unix_ms,
@@ -136,7 +160,27 @@ impl Keys {
         });
         known.of_files = read.collect::<Result<_, ApplyError>>()?;
         known.any = any;
+        known.any_since_ms = self.any.oldest_ms();
         Ok(())
+    }
+
+    /// Returns the files with keys of a host.
+    fn files_of(&self, host: &Host) -> impl Iterator<Item = PathBuf> {
+        let files = host.tls_keys.iter().chain(&host.chap_secrets);
+        let files = files.chain(&host.chap_controller_secret);
+        files.map(|file| self.folder.join(file))
+    }
+
+    /// Returns the time since which the oldest key is known, in seconds since 1970; `None` without
+    /// keys.
+    pub(super) fn oldest_s(&self) -> Option<u64> {
+        let known = self.known();
+        let of_hosts = known.of_files.values().chain(known.added.0.values());
+        let of_hosts = of_hosts.filter(|it| it.keys != HostKeys::default());
+        let since = of_hosts
+            .map(|it| it.since_unix_ms)
+            .chain(known.any_since_ms);
+        since.min().map(|ms| ms / 1_000)
     }
 
     fn read_host(&self, host: &Host) -> Result<HostKeys, KeyFileError> {
@@ -234,6 +278,10 @@ mod tests {
         keys.set_hosts(&host(HostTls::Allowed), &target)
             .expect("a key");
         assert_eq!(count(), 1);
+        let changed = std::fs::metadata(&file).expect("our file").modified();
+        let changed = changed.expect("a time").duration_since(UNIX_EPOCH);
+        let changed = changed.expect("not before 1970").as_secs();
+        assert_eq!(keys.oldest_s(), Some(changed));
         let added = KnownKeys {
             keys: HostKeys {
                 tls: vec![TlsKey::parse(KEY).expect("a key")],
@@ -243,6 +291,7 @@ mod tests {
         };
         keys.set_added(&AddedKeys([(HOST.to_owned(), added)].into()), &target);
         assert_eq!(count(), 2);
+        assert_eq!(keys.oldest_s(), Some(0), "the added one");
         let since = keys.of_files()[HOST].since_unix_ms;
         write("no key".to_owned());
         let error = keys.read_again(&target).expect_err("a bad file");

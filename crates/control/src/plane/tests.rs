@@ -3,6 +3,7 @@
 use super::*;
 use crate::calibration::{CalibrationRequest, CalibrationState};
 use base::Nanos;
+use block::layer::{Fault, FaultEffect, FaultOptions, FaultRule};
 use config::schema::{BlockSize, DeviceKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -228,4 +229,46 @@ fn a_device_with_larger_blocks_is_zeroed_to_the_byte() {
     shown(None, range);
     assert_eq!(plane.to_zero(), []);
     let _ = std::fs::remove_file(path);
+}
+
+/// By it an alert sees that the device hangs.
+#[test]
+fn the_remainder_of_an_erase_is_shown() {
+    let plane = plane(Nanos::from_secs(10));
+    let (size, block_size) = (SIZE, BlockSize::B4096);
+    let device = DeviceKind::Ram { size, block_size };
+    let device = add(&plane, config::schema::Device::new(device));
+    let options = FaultOptions {
+        rules: vec![FaultRule::new(FaultEffect::Hang)],
+        ..FaultOptions::default()
+    };
+    let hangs = Arc::new(Fault::new(device, &options).expect("one rule"));
+    let content = plane.device("d").expect("it was added").content;
+    let device = Arc::clone(&hangs) as _;
+    plane
+        .opened()
+        .devices
+        .get_mut("d")
+        .expect("it was added")
+        .device = device;
+    plane.set_to_zero(vec![to_zero(content, 4096..16_384)]);
+    let mut subsystem = Subsystem::new("nqn.2026-11.com.example:a");
+    subsystem.namespaces.push(Namespace::new(1, "d"));
+    let shows = Action::AddSubsystem { subsystem };
+    std::thread::scope(|scope| {
+        let zeroes = scope.spawn(|| plane.zero_before(&shows));
+        let expected = EraseSnapshot {
+            device: "d".to_owned(),
+            remaining_bytes: 12_288,
+        };
+        testing::eventually("it hangs", || {
+            plane.snapshot().erase.as_ref() == Some(&expected)
+        });
+        testing::eventually("it is released", || {
+            hangs.release();
+            zeroes.is_finished()
+        });
+        zeroes.join().expect("no panic").expect("it is erased");
+    });
+    assert_eq!(plane.snapshot().erase, None);
 }

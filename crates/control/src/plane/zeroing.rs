@@ -3,11 +3,28 @@
 
 use super::Plane;
 use crate::limits::ERASE_PIECE_BYTES;
+use crate::snapshot::EraseSnapshot;
 use crate::state::ToZero;
 use config::ApplyError;
 use config::action::Action;
+use std::sync::{MutexGuard, PoisonError};
+
+/// Notes the end of an erase when it is dropped.
+struct EraseEnds<'a>(&'a Plane);
+
+impl Drop for EraseEnds<'_> {
+    fn drop(&mut self) {
+        *self.0.erasing() = None;
+    }
+}
 
 impl Plane {
+    /// The erase in progress.
+    pub(super) fn erasing(&self) -> MutexGuard<'_, Option<EraseSnapshot>> {
+        // It is replaced as a whole.
+        self.erasing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// See [`DataPlane::zero_before`](crate::DataPlane::zero_before).
     pub(super) fn zero_shown_by(&self, action: &Action) -> Result<(), ApplyError> {
         match action {
@@ -53,9 +70,14 @@ impl Plane {
         for range in ranges {
             let end = range.end_byte.min(size).min(bytes);
             let mut at = range.first_byte;
+            let _ends = EraseEnds(self);
             while at < end {
                 let piece = ERASE_PIECE_BYTES - at % ERASE_PIECE_BYTES;
                 let piece = piece.min(end - at);
+                *self.erasing() = Some(EraseSnapshot {
+                    device: name.to_owned(),
+                    remaining_bytes: end - at,
+                });
                 opened.device.erase(at, piece).map_err(|error| {
                     let message = format!(
                         "device {name:?} cannot be zeroed from byte {at} on, which a smaller \
