@@ -593,7 +593,8 @@ impl SimDriver {
         };
         assert!(socket.sending.is_none(), "nothing is being sent");
         self.abort_receive(socket.receiving);
-        let stream = Stream::Simulated(socket.end, socket.session);
+        let end = self.world.borrow().network.unowned(socket.end);
+        let stream = Stream::Simulated(end, socket.session);
         self.complete(key, Outcome::Released(stream));
     }
 }

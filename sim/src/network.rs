@@ -3,6 +3,7 @@
 mod end;
 mod faults;
 mod totals;
+mod unowned;
 
 pub use faults::{Lies, NetworkFaults};
 pub use totals::NetworkTotals;
@@ -16,6 +17,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+use unowned::Unowned;
 
 /// The next item that an end can receive.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,6 +78,7 @@ pub(crate) struct Network {
     /// Listeners by address.
     listening: BTreeMap<SocketAddr, Listener>,
     next_port: u16,
+    unowned: Unowned,
     /// Ends that are not closed.
     open: BTreeSet<u64>,
     /// Hosts whose connections carry random changes, with the kind of change; one send in this many
@@ -104,6 +107,7 @@ impl Network {
             spare: Vec::new(),
             listening: BTreeMap::new(),
             next_port: 49_152,
+            unowned: Unowned::default(),
             open: BTreeSet::new(),
             liars: BTreeMap::new(),
             watches: false,
@@ -127,6 +131,7 @@ impl Network {
         mut address: SocketAddr,
         core: Option<CoreNumber>,
     ) -> Option<SocketAddr> {
+        self.close_dropped(Time::ZERO);
         if address.port() == 0 {
             address.set_port(self.next_port);
             self.next_port += 1;
@@ -137,14 +142,6 @@ impl Network {
         let waiting = VecDeque::new();
         self.listening.insert(address, Listener { core, waiting });
         Some(address)
-    }
-
-    /// Sets the core that accepts the connections of a listener.
-    pub(crate) fn set_listener(&mut self, address: SocketAddr, core: Option<CoreNumber>) {
-        if let Some(listener) = self.listening.get_mut(&address) {
-            listener.core = core;
-            core.into_iter().for_each(|core| self.stirred.add(core));
-        }
     }
 
     pub(crate) fn unlisten(&mut self, address: SocketAddr) {
@@ -535,6 +532,7 @@ impl Network {
 
     /// Marks the cores with events due by `now`. Returns the time of the next possible event.
     pub(crate) fn next_event(&mut self, now: Time) -> Option<Time> {
+        self.close_dropped(now);
         while let Some(&Reverse((at, concerns))) = self.events.peek() {
             if at > now {
                 return Some(at);

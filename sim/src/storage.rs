@@ -132,9 +132,24 @@ pub(crate) fn target_cores(
     world: &World,
     shared: &Arc<Target>,
     count: usize,
-    mut address: SocketAddr,
+    address: SocketAddr,
     tls: TlsMode,
 ) -> (Vec<TargetCore>, SocketAddr) {
+    let mut cores = silent_cores(world, shared, count);
+    let Core {
+        driver, service, ..
+    } = &mut cores[0];
+    let options = SocketOptions {
+        tls: shared.tls(tls),
+        ..SocketOptions::default()
+    };
+    let (listener, bound) = driver.listen(address, &options).expect("a free address");
+    service.add_listener(address, listener);
+    (cores, bound)
+}
+
+/// Returns the cores of a target that does not listen.
+pub(crate) fn silent_cores(world: &World, shared: &Arc<Target>, count: usize) -> Vec<TargetCore> {
     let mut cores = Vec::new();
     for index in 0..count {
         let mut driver = world.driver();
@@ -145,20 +160,10 @@ pub(crate) fn target_cores(
         let op_namespace = driver.op_namespace();
         let core = u32::try_from(index).expect("a few cores");
         shared.stays_on(index, CoreId(core));
-        let mut service = shared.poll_group(index, op_namespace);
-        if index == 0 {
-            let options = SocketOptions {
-                tls: shared.tls(tls),
-                ..SocketOptions::default()
-            };
-            let bound = driver.listen(address, &options);
-            let (listener, bound) = bound.expect("a free address");
-            service.add_listener(address, listener);
-            address = bound;
-        }
+        let service = shared.poll_group(index, op_namespace);
         cores.push(Core::new(driver, service, PollPolicy::Never));
     }
-    (cores, address)
+    cores
 }
 
 /// Returns the cores of a target that serves on a port that the world chooses, and its address.

@@ -172,6 +172,30 @@ mutations! {
     ShrinkNotTold = "shrink-not-told",
     /// A paused namespace accepts commands.
     PauseIgnored = "pause-ignored",
+    /// Command capsules that arrive during a take-over are dropped.
+    TakeOverDropsHeld = "take-over-drops-held",
+    /// A take-over drops the part of a PDU that has arrived.
+    TakeOverDropsPart = "take-over-drops-part",
+    /// A take-over forgets outstanding Asynchronous Event Requests.
+    TakeOverForgetsEvents = "take-over-forgets-events",
+    /// A take-over forgets that controllers are enabled.
+    TakeOverForgetsReady = "take-over-forgets-ready",
+    /// A take-over forgets the digest settings of connections.
+    TakeOverForgetsDigests = "take-over-forgets-digests",
+    /// A take-over forgets the keep-alive timeout of controllers.
+    TakeOverForgetsKeepAlive = "take-over-forgets-keep-alive",
+    /// A take-over forgets that I/O queues of a controller authenticate.
+    TakeOverForgetsProof = "take-over-forgets-proof",
+    /// A take-over counts the TLS records of a connection from 0 again.
+    TakeOverForgetsRecords = "take-over-forgets-records",
+    /// A take-over forgets that permissions limit an I/O queue.
+    TakeOverForgetsRights = "take-over-forgets-rights",
+    /// A core acknowledges a take-over while it serves connections.
+    TakeOverTooEarly = "take-over-too-early",
+    /// A cancelled take-over leaves the released connections unserved.
+    TakeOverNotUndone = "take-over-not-undone",
+    /// A cache reports pages as written back while they are being written.
+    TakeOverDirty = "take-over-dirty",
     /// Permissions are checked only for the first extent of a command.
     ExtentsNotAsked = "extents-not-asked",
     /// The host sends only the first extent if the controller does not support the command.

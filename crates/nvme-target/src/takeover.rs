@@ -104,6 +104,8 @@ pub(crate) struct Departure {
 /// Released connections and listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
+    /// Identifier of the newest controller.
+    pub(crate) newest: u16,
     pub(crate) connections: Vec<Departed>,
     pub(crate) listeners: Vec<ListeningSocket>,
 }
@@ -158,7 +160,7 @@ impl HandedState {
     #[must_use]
     pub fn divide(&self, sockets: Vec<OwnedFd>) -> HandedSockets {
         let mut sockets = sockets.into_iter();
-        let connections = sockets.by_ref().take(self.0.len());
+        let connections = sockets.by_ref().take(self.connections.len());
         HandedSockets {
             connections: connections.map(|fd| Stream::Socket(fd, None)).collect(),
             listeners: sockets.map(ListeningSocket::Socket).collect(),
@@ -170,10 +172,20 @@ impl HandedState {
 #[derive(Debug)]
 pub struct Handed(pub(crate) Left);
 
-/// The state of all connections of a [`Handed`], without their sockets and TLS: each with the length
-/// of the state of its TLS, 0 without.
+/// The state of a [`Handed`], without sockets and TLS.
 #[derive(Debug, Deserialize)]
-pub struct HandedState(Vec<(usize, HandedQueue)>);
+pub struct HandedState {
+    newest: u16,
+    /// Each with the length of the state of its TLS, 0 without.
+    connections: Vec<(usize, HandedQueue)>,
+}
+
+/// The same, by reference.
+#[derive(Serialize)]
+struct StateOf<'a> {
+    newest: u16,
+    connections: Vec<(usize, &'a HandedQueue)>,
+}
 
 /// The sockets of connections and listeners, in the order of the state, without TLS.
 #[derive(Debug)]
@@ -183,7 +195,7 @@ pub struct HandedSockets {
 }
 
 impl Handed {
-    /// Returns the state of all connections, and the state of their TLS with their unprocessed bytes.
+    /// Returns the state, and the state of TLS with the unprocessed bytes of each connection.
     #[must_use]
     pub fn state(&self) -> (impl Serialize, Zeroizing<Vec<u8>>) {
         let pieces = self.0.connections.iter().map(|Departed { stream, queue }| {
@@ -195,12 +207,17 @@ impl Handed {
             .iter()
             .map(|(tls, queue)| tls.len() + queue.rest.len());
         let mut bytes = Zeroizing::new(Vec::with_capacity(length.sum()));
-        let mut state = Vec::with_capacity(pieces.len());
+        let mut connections = Vec::with_capacity(pieces.len());
         for (session, queue) in pieces {
             bytes.extend_from_slice(&session);
             bytes.extend_from_slice(&queue.rest);
-            state.push((session.len(), queue));
+            connections.push((session.len(), queue));
         }
+        let newest = self.0.newest;
+        let state = StateOf {
+            newest,
+            connections,
+        };
         (state, bytes)
     }
 
@@ -234,12 +251,14 @@ impl Handed {
     /// They do not fit each other.
     pub fn join(state: HandedState, bytes: &[u8], sockets: HandedSockets) -> Result<Self, String> {
         let short = || "the state is incomplete".to_owned();
-        if sockets.connections.len() != state.0.len() {
+        if sockets.connections.len() != state.connections.len() {
             return Err(short());
         }
         let mut bytes = Fields(bytes);
         let mut connections = Vec::new();
-        for ((tls_bytes, mut queue), stream) in state.0.into_iter().zip(sockets.connections) {
+        let newest = state.newest;
+        let states = state.connections.into_iter();
+        for ((tls_bytes, mut queue), stream) in states.zip(sockets.connections) {
             let tls = bytes.bytes(tls_bytes).ok_or_else(short)?;
             let stream = if tls_bytes == 0 {
                 stream
@@ -253,6 +272,7 @@ impl Handed {
         }
         let listeners = sockets.listeners;
         Ok(Self(Left {
+            newest,
             connections,
             listeners,
         }))

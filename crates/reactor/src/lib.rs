@@ -24,6 +24,7 @@ pub mod priority;
 mod random;
 mod results;
 mod send_list;
+mod simulated;
 mod sleeper;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -47,4 +48,5 @@ pub use op::{
 pub use op_namespace::{Guard, OpNamespaceLease};
 pub use random::fill_random;
 pub use send_list::{ListPosition, Segment, SendList, SendListPool};
+pub use simulated::Simulated;
 pub use sleeper::Sleeper;

@@ -7,6 +7,7 @@
 
 use crate::SendList;
 use crate::memory::{Buffer, IoSlice};
+use crate::simulated::Simulated;
 use crate::tls::session::{Proven, Session};
 use crate::tls::side::Side;
 use base::Nanos;
@@ -85,7 +86,7 @@ pub enum Stream {
     /// A connected TCP socket of the kernel, with the keys of its TLS.
     Socket(OwnedFd, Option<Box<Session>>),
     /// One end of a connection in the simulator, with the keys of its TLS.
-    Simulated(u64, Option<Box<Session>>),
+    Simulated(Simulated<u64>, Option<Box<Session>>),
 }
 
 impl Stream {
@@ -138,7 +139,7 @@ pub enum ListeningSocket {
     /// A socket of the kernel.
     Socket(OwnedFd),
     /// A listener in the simulator, by its address.
-    Simulated(SocketAddr),
+    Simulated(Simulated<SocketAddr>),
 }
 
 impl ListeningSocket {
@@ -147,7 +148,7 @@ impl ListeningSocket {
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Socket(fd) => rustix::net::getsockname(fd).ok()?.try_into().ok(),
-            Self::Simulated(address) => Some(*address),
+            Self::Simulated(listener) => Some(listener.name()),
         }
     }
 }

@@ -73,6 +73,8 @@ pub(super) struct Host {
 pub(super) struct Cast {
     /// Processes of the targets; `None` while a target is down.
     pub(super) targets: Vec<Option<Process>>,
+    /// Processes that take a target over, and those that were taken over, until they end.
+    pub(super) beside: Vec<Process>,
     pub(super) hosts: Vec<Host>,
     pub(super) liar: Option<Host>,
 }
@@ -243,7 +245,7 @@ impl Cast {
     /// Returns all actors.
     pub(super) fn actors(&mut self) -> Vec<&mut dyn Actor> {
         let mut actors: Vec<&mut dyn Actor> = Vec::new();
-        for target in self.targets.iter_mut().flatten() {
+        for target in self.targets.iter_mut().flatten().chain(&mut self.beside) {
             actors.extend(target.actors());
         }
         for host in self.hosts.iter_mut().chain(&mut self.liar) {

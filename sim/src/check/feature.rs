@@ -125,6 +125,8 @@ base::named! {
         /// Hosts authenticate by DH-HMAC-CHAP, some only where targets require it, and some require
         /// it of targets.
         Chap = "chap",
+        /// Other processes take targets over, or fail to.
+        TakeOvers = "take-overs",
     }
 }
 

@@ -7,6 +7,7 @@ mod hosts;
 mod incidents;
 mod keys;
 mod orphans;
+mod take_overs;
 
 use super::Survived;
 use super::audit::Audit;
@@ -21,7 +22,7 @@ use crate::disk::{Disk, DiskFaults};
 use crate::network::NetworkFaults;
 use crate::rights::Rights;
 use crate::shared::Pace;
-use crate::storage::{TargetCore, settle, target_cores};
+use crate::storage::{TargetCore, settle, silent_cores, target_cores};
 use crate::world::{Outcome, World};
 use base::{Nanos, Prng, Time};
 use host::Phase;
@@ -32,7 +33,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{NamespaceOptions, SubsystemOptions, Target};
+use take_overs::Serving;
+use target::{Limits, Listener, NamespaceOptions, SubsystemOptions, Target};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
@@ -62,6 +64,8 @@ struct Known {
     rights: Vec<Vec<Rights>>,
     /// Keys of the hosts.
     keys: KnownKeys,
+    /// Whether its process has all connections.
+    serving: Cell<Serving>,
 }
 
 /// A complete run.
@@ -114,6 +118,7 @@ impl Machine {
             tenants: Tenants::default(),
             rights: Vec::new(),
             keys: KnownKeys::new(&keys, &plan.proofs),
+            serving: Cell::default(),
         });
         let mut known: Vec<_> = known.collect();
         for target in &mut known {
@@ -162,14 +167,22 @@ impl Machine {
 
     /// Starts a process that serves a target's volumes.
     fn start_target(&mut self, number: usize) {
-        let count = self.plan.target_cores;
-        let mut limits = if self.known[number].starts > 0 && self.has(Feature::OtherLimits) {
+        let limits = if self.known[number].starts > 0 && self.has(Feature::OtherLimits) {
             let least = self.queues_min();
             self.plan.limits_anew(least, &mut self.prng)
         } else {
             self.plan.limits.clone()
         };
         self.known[number].starts += 1;
+        self.known[number].serving.set(Serving::All);
+        let (process, audit) = self.process(number, limits, false);
+        self.set_audit(number, audit);
+        self.cast.borrow_mut().targets[number] = Some(process);
+    }
+
+    /// Starts a process with these limits. It listens, unless it takes the target over.
+    fn process(&mut self, number: usize, mut limits: Limits, takes_over: bool) -> (Process, Audit) {
+        let count = self.plan.target_cores;
         let known = &self.known[number];
         if !self.has(Feature::Foreign) {
             limits.cache_life = known.cache_life;
@@ -201,7 +214,18 @@ impl Machine {
         // The target's memory in addition to that of its hosts suffices for them.
         self.world.set_memory(self.plan.memory.clone());
         let tls = self.plan.proofs.mode();
-        let (mut cores, _) = target_cores(&self.world, &shared, count, known.address, tls);
+        let address = known.address;
+        shared.set_listeners(&[Listener { address, tls }]);
+        let mut cores = if takes_over {
+            silent_cores(&self.world, &shared, count)
+        } else {
+            target_cores(&self.world, &shared, count, address, tls).0
+        };
+        if let (true, Some(other)) = (takes_over, &self.cast.borrow().targets[number]) {
+            let clock = &other.cores[0].driver;
+            let cores = cores.iter_mut();
+            cores.for_each(|core| core.driver.shares_clock_with(clock));
+        }
         let buffers = cores
             .iter()
             .map(|core| core.driver.free_buffers())
@@ -209,7 +233,6 @@ impl Machine {
         let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
         settle(&self.world, &mut cores, || attached.poll().is_some());
         audit.watch(&shared);
-        self.set_audit(number, audit);
         let mut process = Process {
             shared,
             cores,
@@ -220,7 +243,7 @@ impl Machine {
         for dispatcher in dispatchers {
             process.add_dispatcher(dispatcher);
         }
-        self.cast.borrow_mut().targets[number] = Some(process);
+        (process, audit)
     }
 
     /// Returns the minimum I/O queues of a target with which every application makes progress,
@@ -308,9 +331,12 @@ impl Machine {
         }
     }
 
-    /// Ends the writes that no controller of the running targets can have any more.
-    fn end_orphans(&self, running: &[Option<Arc<Target>>]) {
-        for (known, target) in self.known.iter().zip(running) {
+    /// Ends the writes that no controller of the running targets can have any more; each target is
+    /// known to have all its controllers from a time on.
+    fn end_orphans(&self, running: &[(Option<Arc<Target>>, Time)]) {
+        let now = self.world.now();
+        let complete = |&(_, &(_, from)): &(_, &(_, Time))| from <= now;
+        for (known, (target, _)) in self.known.iter().zip(running).filter(complete) {
             let volumes = known.volumes.iter().chain(&known.replaced);
             orphans::end(volumes, target.as_deref(), SUBSYSTEM);
         }
@@ -320,8 +346,13 @@ impl Machine {
         let cast = &mut *self.cast.borrow_mut();
         let mut next_look = Time::ZERO;
         let mut next_end = Time::ZERO;
-        let running = cast.targets.iter();
-        let running = running.map(|process| process.as_ref().map(|p| Arc::clone(&p.shared)));
+        let running = cast.targets.iter().enumerate().map(|(target, process)| {
+            let shared = process.as_ref().map(|process| Arc::clone(&process.shared));
+            (
+                shared,
+                self.serves_all_from(target, cast.stands_until(target)),
+            )
+        });
         let running: Vec<_> = running.collect();
         self.world.run(&mut cast.actors(), until, || {
             let now = self.world.now();

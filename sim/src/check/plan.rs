@@ -12,7 +12,7 @@ use crate::network::{Lies, NetworkFaults};
 use crate::shared::Memory;
 use crate::shared::Pace;
 use base::{Nanos, Prng};
-pub(super) use incidents::{ByHand, KeyChange, Stranger};
+pub(super) use incidents::{ByHand, KeyChange, Stranger, TakeOver};
 pub use incidents::{Event, Incident};
 use incidents::{LATE_AT_FOREIGN, There, draws, events, size};
 use reactor::BufferClass;

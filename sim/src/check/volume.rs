@@ -38,8 +38,8 @@ pub(super) struct Volume {
     way: Option<DrawnPath>,
     /// Options of its page cache; `None` without a cache.
     pages: Option<CacheOptions>,
-    /// The volume behind that cache, which is in the memory of the serving process.
-    cached: RefCell<Option<Arc<dyn Device>>>,
+    /// That cache, which is in the memory of the serving process.
+    cached: RefCell<Option<Cache>>,
 }
 
 /// Maximum pages of a cache: some volumes fit in it, some do not.
@@ -109,9 +109,9 @@ impl Volume {
     ) -> (NamespaceOptions, Option<DispatcherCore>) {
         let disk = self.device();
         let options = |device| NamespaceOptions::new(nsid, device, self.uuid);
-        if let Some(device) = &*self.cached.borrow() {
+        if let Some(cache) = &*self.cached.borrow() {
             // The process had it as a namespace before.
-            return (options(Arc::clone(device)), None);
+            return (options(Arc::new(cache.clone())), None);
         }
         let Some(way) = self.way else {
             return (options(self.behind_cache(disk, Cache::new)), None);
@@ -147,9 +147,14 @@ impl Volume {
         let Some(rules) = self.pages else {
             return device;
         };
-        let cache: Arc<dyn Device> = Arc::new(make(device, rules).expect("good rules"));
-        *self.cached.borrow_mut() = Some(Arc::clone(&cache));
-        cache
+        let cache = make(device, rules).expect("good rules");
+        *self.cached.borrow_mut() = Some(cache.clone());
+        Arc::new(cache)
+    }
+
+    /// Replaces the page cache by that of another process. Returns the one before.
+    pub(super) fn replace_cache(&self, cache: Option<Cache>) -> Option<Cache> {
+        self.cached.replace(cache)
     }
 
     /// Returns the same volume without a page cache: several processes serve it.

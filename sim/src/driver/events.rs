@@ -63,6 +63,7 @@ impl SimDriver {
                 match &tls {
                     Some(server) => self.shake_accepted(slot, key, end, server),
                     None => {
+                        let end = self.world.borrow().network.unowned(end);
                         let stream = Stream::Simulated(end, None);
                         self.complete(key, Outcome::Accepted(Ok((stream, PEER))));
                     }

@@ -88,7 +88,10 @@ impl SimDriver {
             }
             (Role::Accept(..), result) => {
                 let refused = |error| Refused { peer: PEER, error }.into();
-                let stream = result.map(|session| (Stream::Simulated(end, session), PEER));
+                let stream = result.map(|session| {
+                    let end = self.world.borrow().network.unowned(end);
+                    (Stream::Simulated(end, session), PEER)
+                });
                 Outcome::Accepted(stream.map_err(refused))
             }
             (Role::Connect(_), Ok(session)) => Outcome::Connected(Ok(self.adopt_end(end, session))),

@@ -128,7 +128,7 @@ impl Driver for SimDriver {
         if let Some(listener) = slot.and_then(Option::take) {
             self.world.borrow_mut().network.unlisten(listener.address);
             if let Some(key) = listener.accept {
-                let error = io::ErrorKind::ConnectionAborted.into();
+                let error = io::ErrorKind::NotConnected.into();
                 self.complete(key, Outcome::Accepted(Err(error)));
             }
         }
@@ -140,12 +140,14 @@ impl Driver for SimDriver {
         let Listener {
             address, accept, ..
         } = taken.ok_or(io::ErrorKind::NotConnected)?;
-        self.world.borrow_mut().network.set_listener(address, None);
+        let mut world = self.world.borrow_mut();
+        let socket = world.network.release_listener(address);
+        drop(world);
         if let Some(key) = accept {
-            let error = io::ErrorKind::ConnectionAborted.into();
+            let error = io::ErrorKind::NotConnected.into();
             self.complete(key, Outcome::Accepted(Err(error)));
         }
-        Ok(ListeningSocket::Simulated(address))
+        Ok(ListeningSocket::Simulated(socket))
     }
 
     fn adopt_listener(
@@ -153,11 +155,12 @@ impl Driver for SimDriver {
         socket: ListeningSocket,
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let ListeningSocket::Simulated(address) = socket else {
+        let ListeningSocket::Simulated(socket) = socket else {
             unreachable!("a socket of the kernel does not reach the simulation");
         };
+        let address = socket.into_name();
         let mut world = self.world.borrow_mut();
-        world.network.set_listener(address, Some(self.number));
+        world.network.adopt_listener(address, self.number);
         drop(world);
         Ok((self.listens(address, options), address))
     }
@@ -170,7 +173,7 @@ impl Driver for SimDriver {
         let Stream::Simulated(end, session) = stream else {
             unreachable!("a socket of the kernel does not reach the simulation");
         };
-        self.adopt_end(end, session)
+        self.adopt_end(end.into_name(), session)
     }
 
     fn set_class(&mut self, socket: SocketId, class: Class) {

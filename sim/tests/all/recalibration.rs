@@ -114,7 +114,7 @@ fn a_device_that_is_as_it_was_keeps_its_curve_and_no_more_than_the_share_is_spen
             assert!(now >= before, "reads alone promise nothing to a mix");
             assert!(now.0 <= before.0 * 12 / 10, "{now} was {before}");
         }
-        assert_eq!(bed.qos.unkept(), []);
+        assert!(bed.qos.unkept().is_empty());
     }
 }
 

@@ -46,6 +46,7 @@ use crate::limits::{
 };
 use crate::path::PathDevice;
 use crate::request::{BlockError, Operation};
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use bell::Bell;
 use channel::CacheChannel;
@@ -336,7 +337,11 @@ impl Cache {
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.shared.lock();
         CacheSnapshot {
-            dirty: state.table.unsaved_pages(),
+            dirty: if mutation::active(Mutation::TakeOverDirty) {
+                state.table.dirty_pages()
+            } else {
+                state.table.unsaved_pages()
+            },
             ..state.counters
         }
     }

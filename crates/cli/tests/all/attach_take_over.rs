@@ -2,13 +2,15 @@
 
 use crate::common::attached::{Attached, have};
 use crate::common::{Folder, NQN, Serving, code, eventually, json, program, run, stderr};
-use crate::take_over::{HELLO, Manager, Peer, Process as Running};
+use crate::take_over::{Manager, Peer, Process as Running};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const HELLO: &str = r#"{"Hello":{"protocol":1,"version":"test"}}"#;
 
 /// Take-overs in a row under load.
 const TIMES: usize = 6;

@@ -268,7 +268,7 @@ fn door_of(target: &str) -> SocketAddr {
     SocketAddr::from_abstract_name(format!("switchyard/{target}")).unwrap()
 }
 
-pub(crate) const HELLO: &str = r#"{"Hello":{"protocol":1,"version":"test"}}"#;
+const HELLO: &str = r#"{"Hello":{"protocol":2,"version":"test"}}"#;
 
 #[test]
 fn a_failed_take_over_leaves_the_target_serving() {
@@ -386,7 +386,8 @@ fn a_successor_serves_if_the_target_is_killed_after_it_has_handed_over() {
         assert!(peer.receive().starts_with(r#"{"Hello""#));
         peer.give(&offer, &[], &[door.as_fd()]);
         assert_eq!(peer.receive(), r#""Ready""#);
-        let nobody = [&2_u64.to_le_bytes()[..], b"[]"].concat();
+        let state = br#"{"newest":0,"connections":[]}"#;
+        let nobody = [&(state.len() as u64).to_le_bytes()[..], state].concat();
         peer.give(r#""State""#, &nobody, &[listener.as_fd()]);
         assert_eq!(peer.receive(), r#""Taken""#);
     });

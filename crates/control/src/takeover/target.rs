@@ -97,7 +97,7 @@ impl Given {
 }
 
 impl Gives for Given {
-    const PROTOCOL: u32 = 1;
+    const PROTOCOL: u32 = 2;
     type Offer = Offer;
     type Handed = Handed;
 

@@ -50,6 +50,15 @@ impl AsyncEvents {
         self.requests.len()
     }
 
+    /// Returns the events for a process that takes the controller over.
+    pub(crate) fn handed(&self) -> Self {
+        let mut handed = self.clone();
+        if mutation::active(Mutation::TakeOverForgetsEvents) {
+            handed.requests.clear();
+        }
+        handed
+    }
+
     /// Adds an Asynchronous Event Request.
     pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
         if self.requests.len() >= ASYNC_EVENT_REQUESTS_MAX {

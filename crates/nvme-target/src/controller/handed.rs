@@ -13,6 +13,7 @@ use crate::controller::state::{Controller, Features};
 use crate::qos::access::AccessRules;
 use crate::subsystem::Subsystem;
 use base::Time;
+use base::mutation::{self, Mutation};
 use secure::chap::Secret;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::cell::Cell;
@@ -92,20 +93,24 @@ impl HandedController {
             host_id: shared.host_id,
             reached: controller.reached,
             registers: controller.registers,
-            keep_alive_ms: controller.keep_alive.timeout_ms,
+            keep_alive_ms: match mutation::active(Mutation::TakeOverForgetsKeepAlive) {
+                true => 0,
+                false => controller.keep_alive.timeout_ms,
+            },
             timestamp_ms: features.timestamp_at(now),
             features,
             error_recovery: controller.error_recovery.clone(),
-            events: controller.events.clone(),
+            events: controller.events.handed(),
             uncached: controller.uncached.get(),
             granted: queues.granted,
             created: queues.created,
             classes: queues.classes,
-            ready: queues.ready,
+            ready: queues.ready && !mutation::active(Mutation::TakeOverForgetsReady),
             behavior: queues.behavior,
             terms: queues.terms.clone(),
             proven: standing.proven,
-            queues_authenticate: standing.queues_authenticate,
+            queues_authenticate: standing.queues_authenticate
+                && !mutation::active(Mutation::TakeOverForgetsProof),
             secret: standing.secret().cloned().map(SecretText),
             errors: shared.error_count(),
         }

@@ -57,12 +57,21 @@ impl Controllers {
         Some(controller)
     }
 
+    /// Returns the identifier of the newest controller, 0 before the first.
+    pub(crate) const fn newest(&self) -> u16 {
+        self.last_id
+    }
+
+    /// Continues after the newest controller of the process before: a host may still refer to the
+    /// identifier of one that has ended.
+    pub(crate) const fn set_newest(&mut self, id: u16) {
+        self.last_id = id;
+    }
+
     /// Adds a controller under the identifier that it had in the process before; returns false if it
     /// is taken.
     pub(crate) fn insert_as(&mut self, controller: Arc<SharedController>) -> bool {
-        let id = controller.id;
-        self.last_id = self.last_id.max(id);
-        match self.by_id.entry(id) {
+        match self.by_id.entry(controller.id) {
             Entry::Vacant(place) => {
                 place.insert(controller);
                 true

@@ -20,6 +20,7 @@ use crate::shares::Purpose;
 use crate::takeover::{
     Arrival, Departed, Departing, Departure, HandedFormat, HandedPair, HandedQueue,
 };
+use base::mutation::{self, Mutation};
 use base::{SlabKey, Time};
 use reactor::{Context, ListeningSocket, Op, OpKey, SocketOptions, Stream};
 use std::net::SocketAddr;
@@ -41,14 +42,21 @@ impl Connection {
         self.plan_move(PlannedMove { to: here, reason });
     }
 
-    /// Executes the commands that were held, and receives again.
-    fn execute_held(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
-        let Some(held) = self.session.held.take() else {
-            return;
-        };
+    /// Executes the commands that were held, and receives again. Returns false if a PDU behind them
+    /// is incomplete, or input waits: they are executed after it, because their bytes would be taken
+    /// for its rest.
+    fn execute_held(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
+        if self.session.held.is_none() || self.state() >= ConnectionState::Terminating {
+            return true;
+        }
         self.placement.moving = None;
-        self.take_input(&held.into_bytes(), core, cx);
+        let is_whole = self.session.receiver.framer().is_between_pdus();
+        let executes = is_whole && self.session.stalled.is_none();
+        if let Some(held) = self.session.held.take_if(|_| executes) {
+            self.take_input(&held.into_bytes(), core, cx);
+        }
         self.arm_receive(core, cx);
+        executes
     }
 
     /// Returns true if nothing is in flight, and no other connection depends on this one.
@@ -108,7 +116,12 @@ impl Connection {
         });
         let held = self.session.held.take().unwrap_or_default();
         let mut rest = held.into_bytes();
-        rest.extend_from_slice(framer.carried().unwrap_or_default());
+        if mutation::active(Mutation::TakeOverDropsHeld) {
+            rest.clear();
+        }
+        if !mutation::active(Mutation::TakeOverDropsPart) {
+            rest.extend_from_slice(framer.carried().unwrap_or_default());
+        }
         HandedQueue::new(
             (self.peer, self.local),
             core.index,
@@ -131,8 +144,10 @@ impl Connection {
         };
         let session = &mut self.session;
         session.receiver = Receiver::new(Framer::resumed(Role::Controller, limits));
-        session.receiver.set_digests(&format);
-        session.output.set_format(format);
+        if !mutation::active(Mutation::TakeOverForgetsDigests) {
+            session.receiver.set_digests(&format);
+            session.output.set_format(format);
+        }
         session.r2t = R2tTerms::new(handed.r2ts.max(1), &core.limits);
         self.enter(ConnectionState::AwaitingConnect, core);
     }
@@ -172,6 +187,7 @@ impl PollGroup {
                 }
             }
             self.steering.leaving.clear();
+            self.still_held.clear();
             // Commands that wait for tokens would delay all hosts.
             self.stop_scheduling(cx);
             for (_, connection) in self.connections.iter_mut() {
@@ -216,7 +232,7 @@ impl PollGroup {
     /// Releases connections, and acknowledges the departure once there are none.
     pub(super) fn run_departure(&mut self, cx: &mut Context<'_>) {
         let Some(departing) = &mut self.departing else {
-            return;
+            return self.execute_still_held(cx);
         };
         if departing.stays {
             if departing.releasing == 0 && departing.accepting == 0 {
@@ -233,7 +249,8 @@ impl PollGroup {
                 departing.releasing += 1;
             }
         }
-        if self.connections.is_empty() && departing.accepting == 0 {
+        let is_empty = self.connections.is_empty() && departing.accepting == 0;
+        if is_empty || mutation::active(Mutation::TakeOverTooEarly) {
             departing.debt = None;
         }
     }
@@ -246,14 +263,25 @@ impl PollGroup {
             self.has_ended(&departing.departure);
         }
         self.core.unscheduled = false;
-        for (_, connection) in self.connections.iter_mut() {
-            connection.execute_held(&mut self.core, cx);
+        for (key, connection) in self.connections.iter_mut() {
+            if !connection.execute_held(&mut self.core, cx) {
+                self.still_held.push(key);
+            }
         }
+    }
+
+    /// Executes the held commands of connections that had received a part of a PDU behind them.
+    fn execute_still_held(&mut self, cx: &mut Context<'_>) {
+        self.still_held.retain(|&key| {
+            let connection = self.connections.get_mut(key);
+            connection.is_some_and(|connection| !connection.execute_held(&mut self.core, cx))
+        });
     }
 
     /// Has all that was released served again, once every core has ended the departure.
     fn has_ended(&self, departure: &Departure) {
-        if let Some(left) = departure.ended() {
+        let left = departure.ended();
+        if let Some(left) = left.filter(|_| !mutation::active(Mutation::TakeOverNotUndone)) {
             self.core.shared.serve(left, None);
         }
     }
@@ -279,8 +307,9 @@ impl PollGroup {
             listeners,
             debt,
         } = arrival;
-        // Controllers come before their I/O queues.
-        connections.sort_by_key(|connection| connection.queue.is_io());
+        // Controllers come before their I/O queues. A Connect that was held comes last, because it
+        // takes an identifier.
+        connections.sort_by_key(|Departed { queue, .. }| (queue.queue.is_none(), queue.is_io()));
         for connection in connections {
             let queue = connection.queue.queue.as_ref();
             let Some(queue) = queue.filter(|_| connection.queue.is_io()) else {
@@ -448,7 +477,9 @@ impl Connection {
         let tenant = controller.standing().tenant.clone();
         self.owner = Owner::Io(Arc::clone(&controller));
         self.access.subsystem = index;
-        self.access.rights = decision.rights();
+        if !mutation::active(Mutation::TakeOverForgetsRights) {
+            self.access.rights = decision.rights();
+        }
         let qid = queue.terms.id;
         self.session.commands.accept(queue.terms);
         let class = queue.class.and_then(|name| name.parse::<Class>().ok());

@@ -35,7 +35,8 @@ use transport::Receiver;
 impl Connection {
     /// Returns true if nothing is in flight that a move would have to transfer.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.state() == ConnectionState::Live && self.chap.is_none() && self.session.is_quiet()
+        let is_free = self.chap.is_none() && self.session.held.is_none();
+        self.state() == ConnectionState::Live && is_free && self.session.is_quiet()
     }
 
     /// Plans a move for the next quiet moment.

@@ -48,6 +48,8 @@ pub struct PollGroup {
     pub(super) scaling: Scaling,
     /// Connections leave for another process.
     pub(super) departing: Option<Departing>,
+    /// Connections that stay, and execute their held commands after the current PDU.
+    pub(super) still_held: Vec<SlabKey>,
     /// Pending removals and revocations.
     pub(super) withdrawals: Vec<Withdrawal>,
 }
@@ -79,6 +81,7 @@ impl PollGroup {
             steering: Steering::default(),
             scaling: Scaling::new(index, range),
             departing: None,
+            still_held: Vec::new(),
             withdrawals: Vec::new(),
         }
     }

@@ -35,7 +35,9 @@ impl Target {
         let done = leave().and_then(|()| leave());
         drop(order);
         let Err(error) = done else {
-            return Ok(Handed(std::mem::take(&mut departure.left())));
+            let mut left = std::mem::take(&mut *departure.left());
+            left.newest = self.shared.controllers().newest();
+            return Ok(Handed(left));
         };
         let error = self.end_departure().err().unwrap_or(error);
         Err(error.into())
@@ -108,6 +110,7 @@ impl Target {
 
     fn give(&self, handed: Handed) -> Result<(), AckError> {
         let ack = Ack::new(1);
+        self.shared.controllers().set_newest(handed.0.newest);
         self.shared.serve(handed.0, Some(Pausing::new(&ack)));
         self.shared.wait(&ack)
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use switchyard_target::{Limits, Listener, RunningTarget, TargetOptions};
+use testing::eventually;
 use wire::fabrics::Property;
 use wire::nvme::feature::{FeatureId, FeatureSelect};
 use wire::nvme::{AdminCommand, GetFeatures, IoOpcode, SetFeatures, SglDescriptor};
@@ -118,6 +119,24 @@ fn connections_go_on_in_the_middle_of_a_pdu_and_before_connect() {
     }
 }
 
+/// Regression: a host that lost its controller could end its next one, which had the same identifier.
+#[test]
+fn identifiers_of_ended_controllers_are_not_used_again() {
+    let bed = Bed::new();
+    let (admin, ended) = bed.controller(Dialect::default());
+    drop(admin);
+    let handle = bed.handle();
+    eventually("the controller ends", || {
+        handle.snapshot().controllers.is_empty()
+    });
+    let next = successor(&bed);
+    let address = bed.address();
+    pass(bed, &next);
+    let mut admin = Client::dial(address, Dialect::default());
+    assert_eq!(admin.connect_admin(NQN, 0), ended + 1);
+    next.stop().expect("it ends");
+}
+
 /// Each has its own rules for TLS.
 #[test]
 fn listeners_keep_their_addresses_in_whatever_order_they_come() {
@@ -155,6 +174,47 @@ fn a_target_that_cannot_pause_serves_all_its_hosts_again() {
     assert_eq!(admin.property(Property::CSTS), 1);
     Client::admin(bed.address(), NQN, 0);
     bed.target.stop().expect("it ends");
+}
+
+/// Regression: what was held was taken for the rest of a PDU that was arriving when a take-over was
+/// cancelled, and written as its data.
+#[test]
+fn a_pdu_that_arrives_in_part_during_a_cancelled_pause_keeps_its_bytes() {
+    for data_bytes in [false, true] {
+        let bed = Bed::new();
+        let (_admin, mut late) = bed.host();
+        let data = pattern(5, 32 * BLOCK);
+        let mut write = io(IoOpcode::WRITE, 0, 32);
+        write.set_cid(7);
+        write.set_sgl(SglDescriptor::transport(data.len() as u32));
+        late.capsule(&write, &[]);
+        let r2t = late.r2t();
+        let arriving = late.session.answer(&r2t, &data);
+        let (first, rest) = arriving.split_at(if data_bytes { 8_000 } else { 4 });
+        let inline = pattern(6, 2 * BLOCK);
+        let mut write = io(IoOpcode::WRITE, 64, 2);
+        write.set_sgl(SglDescriptor::in_capsule(0, inline.len() as u32));
+        let (held, cid) = late.session.command(write, &inline);
+        let _idle = bed.host();
+        let handle = bed.handle();
+        std::thread::scope(|scope| {
+            let departed = scope.spawn(|| handle.depart(Duration::from_millis(300)));
+            eventually("the idle host is released", || {
+                handle.snapshot().controllers.len() == 1
+            });
+            late.send(&[&held, first].concat());
+            let departed = departed.join().expect("no panic");
+            departed.expect_err("a write is outstanding");
+        });
+        late.send(rest);
+        let answers = [late.completion(), late.completion()];
+        assert!(answers.iter().all(|answer| answer.status.is_success()));
+        let cids = answers.map(|answer| answer.cid);
+        assert!(cids.contains(&7) && cids.contains(&cid), "{cids:?}");
+        assert_eq!(late.read(0, 32).1, data);
+        assert_eq!(late.read(64, 2).1, inline);
+        bed.target.stop().expect("it ends");
+    }
 }
 
 #[test]

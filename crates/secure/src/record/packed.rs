@@ -3,6 +3,7 @@
 //! They contain the traffic secrets, so their owner overwrites them.
 
 use super::{Keys, Messages, Opener, Sealer, Suite};
+use base::mutation::{self, Mutation};
 use zeroize::Zeroizing;
 
 /// Most bytes of both directions: suite, sequence number and secret of each, and the counters.
@@ -18,7 +19,11 @@ pub fn pack(sealer: &Sealer, opener: &Opener, more: usize) -> Zeroizing<Vec<u8>>
     let mut out = Zeroizing::new(Vec::with_capacity(BYTES_MAX + more));
     for keys in [&sealer.keys, &opener.keys] {
         out.extend_from_slice(&keys.suite.number());
-        out.extend_from_slice(&keys.sequence.to_le_bytes());
+        let sequence = match mutation::active(Mutation::TakeOverForgetsRecords) {
+            true => 0,
+            false => keys.sequence,
+        };
+        out.extend_from_slice(&sequence.to_le_bytes());
         out.extend_from_slice(&keys.secret);
     }
     let Messages { begun, len, skip } = opener.messages;

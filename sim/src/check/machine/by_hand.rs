@@ -49,12 +49,9 @@ impl Machine {
     /// Runs `act` of a scripted host at a target, if it can connect and no earlier act is in
     /// progress.
     pub(super) fn acts_by_hand(&mut self, target: usize, act: ByHand) {
-        let running = {
-            let cast = self.cast.borrow();
-            let process = cast.targets[target].as_ref();
-            process.map(|process| Arc::clone(&process.shared))
+        let Some(running) = self.running(target) else {
+            return;
         };
-        let Some(running) = running else { return };
         let mut controllers = running.snapshot().controllers.into_iter();
         if controllers.any(|controller| controller.nqn == SUBSYSTEM) {
             return;

@@ -76,6 +76,14 @@ impl Machine {
             );
             self.pass(span);
         }
+        while self.end_taken_over() > 0 {
+            let span = Nanos::from_secs(1);
+            assert!(
+                self.world.now() + span < until,
+                "a process that was taken over does not end"
+            );
+            self.pass(span);
+        }
         let (targets, hosts) = {
             let mut cast = self.cast.borrow_mut();
             let mut hosts = std::mem::take(&mut cast.hosts);
@@ -90,7 +98,7 @@ impl Machine {
             self.end_target(&mut process, until);
             self.audits.borrow()[number].end();
         }
-        self.end_orphans(&vec![None; self.known.len()]);
+        self.end_orphans(&vec![(None, Time::ZERO); self.known.len()]);
         for known in &self.known {
             for volume in known.volumes.iter().chain(&known.replaced) {
                 volume.check();

@@ -8,7 +8,7 @@ use super::{Machine, SUBSYSTEM};
 use crate::application::Replacement;
 use crate::knob_changes::random_position;
 use crate::rights::Rights;
-use base::Nanos;
+use base::{Nanos, Time};
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ const ZEROES_AT_MOST: Nanos = Nanos::from_millis(20);
 impl Machine {
     /// Executes an incident.
     pub(in crate::check) fn meets(&mut self, incident: Incident) {
+        self.end_taken_over();
         let now = self.world.now();
         let until = |pause| now + pause;
         match incident {
@@ -30,6 +31,7 @@ impl Machine {
                 power,
                 other,
             } => self.crash_target(target, down, power, other),
+            Incident::TakeOver(target, way) => self.take_over(target, way),
             Incident::CrashHost(number) => self.crash_host(number),
             Incident::PauseTarget((target, core), pause) => {
                 self.cast
@@ -58,14 +60,7 @@ impl Machine {
                 host,
                 thread,
                 pause,
-            } => {
-                let mut cast = self.cast.borrow_mut();
-                let is_paused = cast.pause_thread(host, thread, until(pause));
-                drop(cast);
-                if is_paused {
-                    self.count("pauses of threads with a path");
-                }
-            }
+            } => self.pause_thread(host, thread, until(pause)),
             Incident::KillThread { host, thread } => self.kill_thread(host, thread),
             Incident::JumpTarget(target, by) => {
                 self.cast.borrow().jump_target(target, by);
@@ -89,6 +84,13 @@ impl Machine {
             Incident::ChangeKeys(place, change) => self.change_keys(place, change),
             Incident::Authenticate(place) => self.authenticate_again(place),
             Incident::Stranger(place, stranger) => self.meets_stranger(place, stranger),
+        }
+    }
+
+    fn pause_thread(&mut self, host: usize, thread: usize, until: Time) {
+        let is_paused = self.cast.borrow_mut().pause_thread(host, thread, until);
+        if is_paused {
+            self.count("pauses of threads with a path");
         }
     }
 
@@ -214,14 +216,29 @@ impl Machine {
     }
 
     /// Changes a target through its control plane while all actors run. Returns true on success.
-    fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
+    pub(super) fn change(
+        &self,
+        target: usize,
+        what: impl FnOnce(&Target) -> Result<(), TargetError>,
+    ) -> bool {
+        self.change_by(target, self.waiter(), what)
+    }
+
+    /// Returns a waiter that runs all actors.
+    pub(super) fn waiter(&self) -> Waiter {
         let (world, cast) = (self.world.clone(), Rc::clone(&self.cast));
-        let waiter: Waiter = Box::new(move |done, timeout| {
+        Box::new(move |done, timeout| {
             let until = world.now() + Nanos::from(timeout);
             let mut cast = cast.borrow_mut();
             world.run(&mut cast.actors(), until, done);
-        });
-        self.change_by(target, waiter, what)
+        })
+    }
+
+    /// Returns the process of a target.
+    pub(super) fn running(&self, target: usize) -> Option<Arc<Target>> {
+        let cast = self.cast.borrow();
+        let process = cast.targets[target].as_ref();
+        process.map(|process| Arc::clone(&process.shared))
     }
 
     /// Changes a target while this waiter runs all actors. Returns true on success.
@@ -231,10 +248,9 @@ impl Machine {
         waiter: Waiter,
         what: impl FnOnce(&Target) -> Result<(), TargetError>,
     ) -> bool {
-        let shared = self.cast.borrow().targets[target]
-            .as_ref()
-            .map(|process| Arc::clone(&process.shared));
-        let Some(shared) = shared else { return false };
+        let Some(shared) = self.running(target) else {
+            return false;
+        };
         match wait_by(waiter, || what(&shared)) {
             Ok(()) => true,
             Err(TargetError::Undone(_) | TargetError::NotUndone(_)) => false,

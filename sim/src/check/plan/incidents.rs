@@ -53,6 +53,19 @@ pub struct KeyChange {
     pub known: u8,
 }
 
+/// The way of a take-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOver {
+    /// Nothing prevents it.
+    Undisturbed,
+    /// The successor refuses what it receives.
+    Refused,
+    /// The successor is killed before it has answered.
+    Killed,
+    /// A core of the running process stops before it: (core, time).
+    Silent(usize, Nanos),
+}
+
 /// An incident of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
@@ -67,6 +80,8 @@ pub enum Incident {
         /// The first volume is replaced by another volume.
         other: bool,
     },
+    /// Another process takes a target over, or fails to.
+    TakeOver(usize, TakeOver),
     /// A host crashes, and another host replaces it for the rest of its work.
     CrashHost(usize),
     /// A core of a target stops for this long: (target, core).
@@ -212,6 +227,10 @@ pub(super) fn events(
     if has(Feature::Keys) {
         events.splice(0..0, key_changes(seed, there, calm_after));
     }
+    if has(Feature::TakeOvers) {
+        let pauses = has(Feature::Pauses) && !has(Feature::Foreign);
+        events.extend(take_overs(seed, there, calm_after, pauses));
+    }
     events.sort_by_key(|event| event.after);
     events
 }
@@ -323,6 +342,31 @@ fn acts_by_hand(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
         Event { after, what }
     };
     (0..count).map(act).collect()
+}
+
+/// Draws take-overs of targets, some of them twice in a row. With `pauses`, cores may stop.
+fn take_overs(seed: u64, there: There, calm_after: u64, pauses: bool) -> Vec<Event> {
+    let mut prng = draws(seed, 33);
+    let count = 1 + prng.below(5);
+    let take_over = |_| {
+        let (after, target) = (prng.below(calm_after + 1), there.target(&mut prng));
+        let ways = (0..1 + prng.below(2)).map(|_| way(&mut prng, there, pauses));
+        let whats = ways.map(|way| Incident::TakeOver(target, way));
+        whats.map(|what| Event { after, what }).collect::<Vec<_>>()
+    };
+    (0..count).flat_map(take_over).collect()
+}
+
+/// Draws the way of a take-over.
+fn way(prng: &mut Prng, there: There, pauses: bool) -> TakeOver {
+    let core = size(prng, 0, there.cores as u64 - 1);
+    let pause = Nanos::from_millis(1 << prng.below(16));
+    match prng.below(8) {
+        0 => TakeOver::Refused,
+        1 => TakeOver::Killed,
+        2 | 3 if pauses => TakeOver::Silent(core, pause),
+        _ => TakeOver::Undisturbed,
+    }
 }
 
 /// Draws visits of strangers.
