@@ -52,10 +52,12 @@ fn plan(seed: u64) -> Plan {
 /// Returns the maximum bytes that a run holds at a time.
 fn most(seed: u64) -> u64 {
     let plan = plan(seed);
-    let of_each = plan.target_cores + plan.hosts * plan.applications;
+    // The process that takes a target over begins beside the other one.
+    let processes = 1 + usize::from(plan.features.contains(&Feature::TakeOvers));
+    let of_each = plan.target_cores * processes + plan.hosts * plan.applications;
     let is_encrypted = plan.features.contains(&Feature::Crypt);
     let encrypted = if is_encrypted {
-        plan.targets * plan.volumes
+        plan.targets * plan.volumes * processes
     } else {
         0
     };

@@ -51,12 +51,14 @@ pub const JUSTIFIED: &[(&str, &[&str], &str)] = rows! {
         "the framer's state machine in two files: the body's states are states of the framer";
     "fuzz/entries" => &["target_session/mod.rs", "target_session/world.rs"],
         "the world is made with the names that the session uses in it";
-    "sim" => &["check/machine.rs", "check/mod.rs"],
-        "the check runs the machine, which reports what survived to it";
+    "sim" => &["check/machine.rs", "check/machine/take_overs.rs", "check/mod.rs"],
+        "the check runs the machine, which reports what survived to it; take-overs are a part of it";
     "sim" => &["client.rs", "client/connections.rs", "client/giving_up.rs"],
         "the application's fields, and two parts of its methods";
     "sim" => &["driver.rs", "driver/kernel.rs"],
         "the driver's sockets, and their side in the kernel";
+    "sim" => &["network.rs", "network/unowned.rs"],
+        "the network's fields, and their part of its methods";
     "sim" => &["tenants/calibration.rs", "tenants/engine.rs", "tenants/scenario.rs"],
         "a calibration is a run of the engine, and a scenario may be of a device that was calibrated";
 };

@@ -4,6 +4,7 @@
 
 use config::schema::AnaState;
 use serde::{Deserialize, Serialize};
+use target::AnaState as WireState;
 
 /// The state of an ANA group, as it was set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,4 +31,15 @@ pub(crate) fn after_restart(groups: Vec<AnaGroup>) -> Vec<AnaGroup> {
         ..group
     });
     groups.collect()
+}
+
+/// Returns the state as the target takes it.
+pub(crate) const fn to_wire(state: AnaState) -> WireState {
+    match state {
+        AnaState::Optimized => WireState::Optimized,
+        AnaState::NonOptimized => WireState::NonOptimized,
+        AnaState::Inaccessible => WireState::Inaccessible,
+        AnaState::PersistentLoss => WireState::PersistentLoss,
+        AnaState::Change => WireState::Change,
+    }
 }

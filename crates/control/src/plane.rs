@@ -20,7 +20,7 @@ mod zeroing;
 
 pub use crypt_key::read as read_crypt_key;
 
-use crate::ana::AnaGroup;
+use crate::ana::{AnaGroup, to_wire};
 use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::dataplane::DataPlane;
 use crate::host_keys::{self, AddedKeys, KnownKeys};
@@ -204,7 +204,7 @@ impl Plane {
             authentication: authentication(subsystem.authentication),
             namespaces,
             cache_life: cached.then_some(self.cache_life),
-            ana_state: ana::to_wire(subsystem.ana_state),
+            ana_state: to_wire(subsystem.ana_state),
             ana_groups: self.ana_before(nqn),
         };
         self.target.add_subsystem(options).map_err(refused)?;

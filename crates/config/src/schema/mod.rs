@@ -169,8 +169,7 @@ crate::schema! {
         pub allowed_hosts: BTreeSet<String> = hosts("required without allow_any_host"),
         /// Proof of its name that a host has to give.
         pub authentication: Authentication = or(Authentication::None),
-        /// State of ANA groups that has not been set while running: `inaccessible` on the second of two
-        /// targets that share a volume. Fixed while running.
+        /// First state of ANA groups.
         pub ana_state: AnaState = or(AnaState::Optimized),
         /// The namespaces.
         pub namespaces: Vec<Namespace> = or_default(),
@@ -197,7 +196,7 @@ crate::schema! {
         pub eui64: Option<Eui64> = optional("none"),
         /// Refuses writes.
         pub read_only: bool = or(false),
-        /// ANA group: namespaces of a subsystem that change their ANA state together.
+        /// ANA group.
         pub ana_group: u32 = or(1) in 1..=ANA_GROUPS_MAX.into(),
     }
 }

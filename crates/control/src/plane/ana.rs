@@ -1,24 +1,13 @@
 //! States of ANA groups in the target, and what is made durable before another target serves.
 
 use super::{Plane, refused};
-use crate::ana::AnaGroup;
+use crate::ana::{AnaGroup, to_wire};
 use crate::limits::{TAKEOVER_DIRTY_MAX, TAKEOVER_DRAIN, TAKEOVER_PATIENCE};
 use config::ApplyError;
-use config::schema::AnaState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use target::AnaState as WireState;
 use target::TargetError;
-
-pub(super) const fn to_wire(state: AnaState) -> WireState {
-    match state {
-        AnaState::Optimized => WireState::Optimized,
-        AnaState::NonOptimized => WireState::NonOptimized,
-        AnaState::Inaccessible => WireState::Inaccessible,
-        AnaState::PersistentLoss => WireState::PersistentLoss,
-        AnaState::Change => WireState::Change,
-    }
-}
 
 impl Plane {
     /// Keeps the states of ANA groups for subsystems that are added later.

@@ -43,6 +43,11 @@ impl Driver {
         })
     }
 
+    /// Returns true if no command is pending.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.pending.is_none()
+    }
+
     /// Returns the kernel's features.
     pub(super) fn features(&mut self) -> Result<u64, UblkError> {
         let bytes = self.exchange::<8>(abi::Control::GetFeatures, 0, &[0; 8]);

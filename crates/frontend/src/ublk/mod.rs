@@ -23,7 +23,8 @@ use crate::cache_life::{mark, take_over};
 use crate::core_thread::{self, Cores};
 use crate::device_io::connect;
 use crate::limits::{
-    DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_QUEUES_MAX, UBLK_REQUEST_BYTES_MAX,
+    DRAIN_TIME, LANE_SOCKETS, UBLK_DELETE_TIME, UBLK_DEPTH, UBLK_LEFT_TIME, UBLK_QUEUES_MAX,
+    UBLK_REQUEST_BYTES_MAX,
 };
 use crate::log_budget::LogBudget;
 use crate::served_size::served;
@@ -412,8 +413,23 @@ impl UblkServer {
         self.cores.join();
         self.shared.rings().clear();
         self.file = None;
-        if !keep {
+        if keep {
+            self.await_quiesced();
+        } else {
             self.command_in_time(Control::DeleteDevice, UBLK_DELETE_TIME);
+        }
+    }
+
+    /// Waits until the kernel passes the device to the next server, which it does in the background.
+    fn await_quiesced(&mut self) {
+        let end = Instant::now() + Duration::from(UBLK_LEFT_TIME);
+        // After a start that failed, a command may be pending.
+        while self.driver.is_idle()
+            && let Ok(Some(info)) = self.driver.info(self.info.id)
+            && info.state == DeviceState::Live
+            && Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -77,7 +77,8 @@ fn is_alive(process: i32) -> bool {
 }
 
 /// Accepts the refusal of a recovery that another process has begun, which ended before it fetched
-/// requests: the kernel does not begin it twice. Only one process at a time can open the device.
+/// requests: the kernel does not begin it twice. It may also refuse the memory of this process, for
+/// another try. Only one process at a time can open the device.
 fn unless_begun(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {

@@ -200,21 +200,11 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
             ..common
         };
     }
-    IdentifyController {
+    with_ana(IdentifyController {
         cntrltype: IdentifyController::CNTRLTYPE_IO,
         crdt: [RETRY_DELAY_100_MS, 0, 0],
         lpa: common.lpa | IdentifyController::LPA_EFFECTS,
-        cmic: common.cmic | IdentifyController::CMIC_ANA,
-        oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE | IdentifyController::OAES_ANA_CHANGE,
-        anatt: ANA_TRANSITION_SECONDS,
-        anacap: IdentifyController::ANACAP_OPTIMIZED
-            | IdentifyController::ANACAP_NON_OPTIMIZED
-            | IdentifyController::ANACAP_INACCESSIBLE
-            | IdentifyController::ANACAP_PERSISTENT_LOSS
-            | IdentifyController::ANACAP_CHANGE
-            | IdentifyController::ANACAP_STABLE_GROUPS,
-        anagrpmax: ANA_GROUPS_MAX,
-        nanagrpid: ANA_GROUPS_MAX,
+        oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
         frmw: IdentifyController::FRMW_SLOT1_READ_ONLY | IdentifyController::FRMW_ONE_SLOT,
         // [NVMe Base 2.0 §5.17.2.1]: the usual thresholds; the target cannot overheat.
         wctemp: 343,
@@ -231,6 +221,24 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         ofcs: IdentifyController::OFCS_DISCONNECT,
         vendor: extensions(controller, view).encode(),
         ..common
+    })
+}
+
+/// Adds Asymmetric Namespace Access.
+fn with_ana(identify: IdentifyController) -> IdentifyController {
+    IdentifyController {
+        cmic: identify.cmic | IdentifyController::CMIC_ANA,
+        oaes: identify.oaes | IdentifyController::OAES_ANA_CHANGE,
+        anatt: ANA_TRANSITION_SECONDS,
+        anacap: IdentifyController::ANACAP_OPTIMIZED
+            | IdentifyController::ANACAP_NON_OPTIMIZED
+            | IdentifyController::ANACAP_INACCESSIBLE
+            | IdentifyController::ANACAP_PERSISTENT_LOSS
+            | IdentifyController::ANACAP_CHANGE
+            | IdentifyController::ANACAP_STABLE_GROUPS,
+        anagrpmax: ANA_GROUPS_MAX,
+        nanagrpid: ANA_GROUPS_MAX,
+        ..identify
     }
 }
 

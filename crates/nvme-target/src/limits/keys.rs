@@ -219,7 +219,7 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     // Some controller identifiers are reserved [NVMe-oF 1.1 §3.3].
     number!("controllers", "Controllers of all hosts.", controllers: usize, 1..=65_000),
     // FFF0h to FFFFh are reserved [NVMe-oF 1.1 §3.3].
-    number!("first_controller_id", "Lowest controller identifier. Targets that share a subsystem need ranges without a common one.", first_controller_id: u16, 1..=0xffef),
+    number!("first_controller_id", "Lowest controller identifier.", first_controller_id: u16, 1..=0xffef),
     number!("last_controller_id", "Highest controller identifier.", last_controller_id: u16, 1..=0xffef),
     number!("controllers_per_host", "Controllers of one host NQN.", controllers_per_host: usize, 1..=65_000),
     number!("controllers_per_address", "Controllers of hosts at one address.", controllers_per_address: usize, 1..=65_000),

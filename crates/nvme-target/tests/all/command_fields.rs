@@ -391,7 +391,7 @@ fn every_field_of_get_log_page_is_checked() {
             command.set_cdw(10, page | (dwords - 1) << 16);
         })
     };
-    let known = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12];
+    let known = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x0c, 0x12];
     for page in (0..=255).filter(|page| !known.contains(page)) {
         let unknown = Status::INVALID_LOG_PAGE;
         expect(&mut admin, "LID", &get(page, 1, 4), &[], unknown);
