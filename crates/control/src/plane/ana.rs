@@ -16,6 +16,14 @@ impl Plane {
         *locked.unwrap_or_else(PoisonError::into_inner) = groups.to_vec();
     }
 
+    /// Keeps the state of an ANA group, for its subsystem if that is removed and added again.
+    fn remember_one(&self, set: &AnaGroup) {
+        let locked = self.ana.lock();
+        let mut groups = locked.unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|it| (&it.nqn, it.group) != (&set.nqn, set.group));
+        groups.push(set.clone());
+    }
+
     /// Returns the states of a subsystem's ANA groups that were kept.
     pub(super) fn ana_before(&self, nqn: &str) -> BTreeMap<u32, WireState> {
         let locked = self.ana.lock();
@@ -44,7 +52,9 @@ impl Plane {
             .map_err(TargetError::Undone)
             .and_then(|()| self.target.set_ana_state(nqn, *group, state, write_back));
         self.drain_caches(Some(&names), false);
-        done.map_err(refused)
+        done.map_err(refused)?;
+        self.remember_one(set);
+        Ok(())
     }
 
     /// Returns the names of the devices of an ANA group.
