@@ -352,7 +352,7 @@ give_up() {
 
 # Without enough descriptors a start fails at each of its steps in turn, and leaves nothing.
 fail_and_clean_up() {
-	for limit in 11 12 13 14 15 16 17 18; do
+	for limit in 11 12 13 14 15 16 17 18 19 20; do
 		code=0
 		(
 			ulimit -n $limit

@@ -116,6 +116,8 @@ pub struct UblkServer {
     /// The volume is lost when this process ends.
     ends_with_process: bool,
     ended: bool,
+    /// The cores fetch requests.
+    fetches: bool,
     /// The server ended while the block device was in use, or cancelled requests.
     forced: bool,
     spare: Spare,
@@ -172,6 +174,7 @@ impl UblkServer {
             recovered,
             ends_with_process: options.ends_with_process,
             ended: false,
+            fetches: false,
             forced: false,
             spare,
             shared: Arc::new(SharedServer {
@@ -370,6 +373,7 @@ impl UblkServer {
         // Now, when all are connected: of a server that dies when only some queues are fetched, the
         // kernel cannot recover the device.
         self.cores.tell(|| Message::Fetch);
+        self.fetches = true;
         let command = if self.recovered {
             Control::EndRecovery
         } else {
@@ -407,7 +411,8 @@ impl UblkServer {
             return;
         }
         let is_over = if keep { self.quiesce() } else { self.stop() };
-        if !is_over {
+        // Cores that fetch nothing do not see the end of the block device.
+        if !is_over || !self.fetches {
             self.cores.tell(|| Message::Leave);
         }
         self.cores.join();
