@@ -58,6 +58,8 @@ mutations! {
     CacheLossUnnoticed = "cache-loss-unnoticed",
     /// The host reports a Flush as successful although a write cache lost the writes before it.
     CacheLossHidden = "cache-loss-hidden",
+    /// A Flush covers writes acknowledged until its end instead of until its start.
+    FlushCountsLater = "flush-counts-later",
     /// A request counts blocks of its first commands as written after a write cache lost them.
     LostPartsKept = "lost-parts-kept",
     /// The host gives up a target permanently although it is configured to keep reconnecting.

@@ -46,7 +46,11 @@ impl RemoteChannel {
         let (mark, reported) = request.promise();
         let entry = &mut self.namespaces[usize::from(request.namespace)];
         let unflushed = &entry.state.unflushed;
-        unflushed.flushed(mark);
+        unflushed.flushed(if mutation::active(Mutation::FlushCountsLater) {
+            unflushed.begin_flush()
+        } else {
+            mark
+        });
         let losses = unflushed.losses();
         let requests = &mut self.requests;
         let place = requests.reaped + requests.done.len() as u64 + 1;
