@@ -438,7 +438,7 @@ fn thread_deaths(seed: u64, there: There, calm_after: u64) -> Vec<Event> {
 /// or during a split request.
 fn losses(seed: u64, split: bool, there: There, calm_after: u64) -> Vec<Event> {
     let mut prng = draws(seed, 27);
-    let count = 1 + prng.below(8);
+    let count = 4 + prng.below(12);
     let loss = |_| {
         let after = prng.below(calm_after + 1);
         let target = there.target(&mut prng);
