@@ -120,6 +120,17 @@ recover_after_a_failure() {
 	cat /tmp/full.err
 	grep -q "No space left on device" /tmp/full.err
 	[ -e /dev/ublkb3 ]
+	# Without enough descriptors it fails earlier.
+	for limit in 14 18 22; do
+		if (
+			ulimit -n $limit
+			attach short ublk --id 3 --target "$TRADDR:$port" --queues 2 --cores 0-1
+		) >/run/short 2>&1; then
+			signal short KILL
+			patiently has_ended short
+		fi
+		echo "$limit: $(cat /run/short)"
+	done
 	patiently attach_remote
 	go_on
 }

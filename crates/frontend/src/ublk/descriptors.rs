@@ -8,18 +8,51 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 
-/// The descriptors of one queue, indexed by tag.
+/// The descriptors of one queue, once they are mapped.
 #[derive(Debug)]
 pub(super) struct Descriptors {
+    queue: u16,
+    depth: u16,
+    mapped: Option<Mapped>,
+}
+
+impl Descriptors {
+    /// Names the descriptors of a queue with `depth` tags.
+    pub(super) const fn new(queue: u16, depth: u16) -> Self {
+        Self {
+            queue,
+            depth,
+            mapped: None,
+        }
+    }
+}
+
+impl Descriptions for Descriptors {
+    fn map(&mut self, device: &File) -> io::Result<()> {
+        self.mapped = Some(Mapped::new(device, self.queue, self.depth)?);
+        Ok(())
+    }
+
+    fn read(&self, tag: u16) -> [u8; DESCRIPTOR_BYTES] {
+        let mapped = self.mapped.as_ref();
+        mapped
+            .expect("they are mapped before requests arrive")
+            .read(tag)
+    }
+}
+
+/// The mapping of a queue's descriptors, indexed by tag.
+#[derive(Debug)]
+struct Mapped {
     start: NonNull<[u8; DESCRIPTOR_BYTES]>,
     /// Number of tags.
     depth: u16,
     mapped_bytes: usize,
 }
 
-impl Descriptors {
+impl Mapped {
     /// Maps the descriptors of a queue with `depth` tags of a device, `/dev/ublkcN`.
-    pub(super) fn map(device: &File, queue: u16, depth: u16) -> io::Result<Self> {
+    fn new(device: &File, queue: u16, depth: u16) -> io::Result<Self> {
         let bytes = usize::from(depth) * DESCRIPTOR_BYTES;
         let mapped_bytes = bytes.next_multiple_of(rustix::param::page_size());
         let offset = u64::from(queue) * DESCRIPTORS_STRIDE;
@@ -41,9 +74,7 @@ impl Descriptors {
             mapped_bytes,
         })
     }
-}
 
-impl Descriptions for Descriptors {
     fn read(&self, tag: u16) -> [u8; DESCRIPTOR_BYTES] {
         assert!(tag < self.depth, "the queue has {} tags", self.depth);
         // SAFETY: the mapping has room for `depth` descriptions.
@@ -53,9 +84,9 @@ impl Descriptions for Descriptors {
     }
 }
 
-impl Drop for Descriptors {
+impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: `map` made the mapping, and nothing points into it.
+        // SAFETY: `new` made the mapping, and nothing points into it.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }

@@ -38,7 +38,7 @@ use descriptors::Descriptors;
 use in_use::{Spare, Use};
 use queue::Queue;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{Core, Driver as _, PollPolicy};
+use reactor::{Core, PollPolicy};
 use recovery::Found;
 use service::{Message, SharedServer, UblkService};
 use std::fs::File;
@@ -116,8 +116,6 @@ pub struct UblkServer {
     /// The volume is lost when this process ends.
     ends_with_process: bool,
     ended: bool,
-    /// The cores fetch requests.
-    fetches: bool,
     /// The server ended while the block device was in use, or cancelled requests.
     forced: bool,
     spare: Spare,
@@ -174,7 +172,6 @@ impl UblkServer {
             recovered,
             ends_with_process: options.ends_with_process,
             ended: false,
-            fetches: false,
             forced: false,
             spare,
             shared: Arc::new(SharedServer {
@@ -356,24 +353,25 @@ impl UblkServer {
             let set = self.driver.set_parameters(id, parameters);
             set.map_err(UblkError::command(Control::SetParameters, id))?;
         }
-        let file = Arc::new(open_device(id)?);
-        self.file = Some(Arc::clone(&file));
         for (index, &core) in cores.iter().enumerate().take(self.info.queues.into()) {
             let queues = (0..self.info.queues).skip(index).step_by(cores.len());
             let part = CorePart {
                 core,
                 queues: queues.collect(),
                 info: self.info,
-                file: Arc::clone(&file),
                 devices: devices.clone(),
                 shared: Arc::clone(&self.shared),
             };
             self.cores.start("ublk", move || part.open(poll))?;
         }
-        // Now, when all are connected: of a server that dies when only some queues are fetched, the
-        // kernel cannot recover the device.
-        self.cores.tell(|| Message::Fetch);
-        self.fetches = true;
+        // Now, when all are connected: of a server that dies during these steps, the kernel may refuse
+        // every successor.
+        if self.recovered {
+            recovery::begin(&mut self.driver, &self.info)?;
+        }
+        let file = Arc::new(open_device(id)?);
+        self.cores.tell(|| Message::Fetch(Arc::clone(&file)));
+        self.file = Some(file);
         let command = if self.recovered {
             Control::EndRecovery
         } else {
@@ -412,7 +410,8 @@ impl UblkServer {
         }
         let is_over = if keep { self.quiesce() } else { self.stop() };
         // Cores that fetch nothing do not see the end of the block device.
-        if !is_over || !self.fetches {
+        let fetches = self.file.is_some() && !self.shared.broken.load(Ordering::Relaxed);
+        if !is_over || !fetches {
             self.cores.tell(|| Message::Leave);
         }
         self.cores.join();
@@ -580,7 +579,6 @@ struct CorePart {
     core: Option<CoreId>,
     queues: Vec<u16>,
     info: DeviceInfo,
-    file: Arc<File>,
     devices: PerClass<Arc<dyn Device>>,
     shared: Arc<SharedServer>,
 }
@@ -604,21 +602,12 @@ impl CorePart {
             DeviceIo::open(&self.devices, tags, &mut driver).map_err(FrontendError::Device)?;
         connect([&mut io], &mut driver).map_err(|(_, error)| FrontendError::Device(error))?;
         let io = io.for_client(&self.shared.client);
-        let id = self.info.id;
-        let unusable = |source| UblkError::Device {
-            path: format!("/dev/ublkc{id}"),
-            source,
-        };
-        let map = |&number: &u16| {
-            let descriptors = Descriptors::map(&self.file, number, self.info.depth)?;
-            let bytes = usize::try_from(self.info.request_bytes).expect("32 bits");
-            Ok(Queue::new(number, self.info.depth, bytes, descriptors))
-        };
-        let queues: Result<Vec<_>, std::io::Error> = self.queues.iter().map(map).collect();
-        let queues = queues.map_err(unusable)?;
-        let file = driver.open_file(self.file).map_err(unusable)?;
+        let depth = self.info.depth;
+        let bytes = usize::try_from(self.info.request_bytes).expect("32 bits");
+        let queue = |number| Queue::new(number, depth, bytes, Descriptors::new(number, depth));
+        let queues = self.queues.into_iter().map(queue).collect();
         let counters = Arc::clone(io.counters());
-        let service = UblkService::start(self.shared, io, queues, file, &mut driver);
+        let service = UblkService::start(self.shared, io, queues, &mut driver);
         Ok((Core::new(driver, service, poll), counters))
     }
 }

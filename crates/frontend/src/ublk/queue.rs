@@ -2,10 +2,18 @@
 
 use super::abi::{DESCRIPTOR_BYTES, Request};
 use reactor::IoSlice;
+use std::fs::File;
+use std::io;
 use switch::Class;
 
 /// The descriptors of a queue's requests.
 pub(super) trait Descriptions {
+    /// Makes them readable, before the first request.
+    ///
+    /// # Errors
+    /// The kernel refuses this process.
+    fn map(&mut self, device: &File) -> io::Result<()>;
+
     /// Returns the descriptor of a tag's request. The kernel has signalled it, and changes it only
     /// after the request is completed.
     ///

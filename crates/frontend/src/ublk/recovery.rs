@@ -19,8 +19,7 @@ pub(super) enum Found {
     Left(DeviceInfo, Geometry),
 }
 
-/// Searches for a device with the number `id`, and prepares one left by a killed server to be
-/// served by this process. A device that never had a block device is removed.
+/// Searches for a device with the number `id` that a server has left. A device that never had a block device is removed.
 ///
 /// # Errors Another process serves it, or it does not match `wanted`.
 pub(super) fn find(
@@ -43,10 +42,7 @@ pub(super) fn find(
             DeviceState::Live => None,
             DeviceState::Quiesced => {
                 let geometry = check(driver, &info, wanted, queues)?;
-                let ready = driver.execute(Control::StartRecovery, id, 0);
-                let ready = unless_begun(ready);
-                let ready = unless_busy(ready, Control::StartRecovery, id)?;
-                ready.map(|()| Found::Left(info, geometry))
+                return Ok(Found::Left(info, geometry));
             }
             // Without a block device it is of no use, unless its server is about to create one.
             DeviceState::Dead if open_device(id).is_ok() => {
@@ -66,6 +62,25 @@ pub(super) fn find(
         }
         if Instant::now() > end {
             return Err(taken);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Begins the recovery of a device that was [found](find). Fetch its requests at once: of a server
+/// that dies in between, the kernel may refuse every successor.
+///
+/// # Errors Another process serves it by now.
+pub(super) fn begin(driver: &mut Driver, info: &DeviceInfo) -> Result<(), UblkError> {
+    let DeviceInfo { id, process, .. } = *info;
+    let end = Instant::now() + Duration::from(UBLK_LEFT_TIME);
+    loop {
+        let begun = unless_begun(driver.execute(Control::StartRecovery, id, 0));
+        if unless_busy(begun, Control::StartRecovery, id)?.is_some() {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(UblkError::Taken { id, process });
         }
         std::thread::sleep(LOOK);
     }

@@ -19,6 +19,7 @@ use reactor::{
 };
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +29,8 @@ use switch::{Class, PerClass};
 /// A message to a core.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Start waiting for requests: every core is ready.
-    Fetch,
+    /// Start waiting for requests of this character device: every core is ready.
+    Fetch(Arc<File>),
     /// Abort outstanding requests, and refuse later ones; the tags stay with the kernel.
     Abort,
     /// Reply by dropping it.
@@ -83,8 +84,8 @@ pub(super) struct UblkService<D> {
     shared: Arc<SharedServer>,
     io: DeviceIo<TagPlace>,
     op_namespace: OpNamespace,
-    /// The character device.
-    file: FileId,
+    /// The character device, once its requests are fetched.
+    file: Option<FileId>,
     queues: Vec<Queue<D>>,
     /// Requests waiting for memory.
     waiting: PerClass<VecDeque<(TagPlace, Request)>>,
@@ -105,14 +106,13 @@ impl<D: Descriptions> UblkService<D> {
         shared: Arc<SharedServer>,
         io: DeviceIo<TagPlace>,
         queues: Vec<Queue<D>>,
-        file: FileId,
         driver: &mut dyn Driver,
     ) -> Self {
         Self {
             shared,
             io,
             op_namespace: driver.op_namespace(),
-            file,
+            file: None,
             waiting: PerClass::default(),
             copying: 0,
             live: queues.iter().map(|queue| queue.tags.len()).sum(),
@@ -125,7 +125,16 @@ impl<D: Descriptions> UblkService<D> {
     }
 
     /// Starts waiting for the requests of all tags.
-    fn fetch(&self, driver: &mut dyn Driver) {
+    fn fetch(&mut self, device: Arc<File>, driver: &mut dyn Driver) {
+        let mut queues = self.queues.iter_mut();
+        let mapped = queues.try_for_each(|queue| queue.descriptions.map(&device));
+        match mapped.and_then(|()| driver.open_file(device)) {
+            Ok(file) => self.file = Some(file),
+            Err(error) => {
+                tracing::error!("cannot use the queues of a ublk device: {error}");
+                return self.shared.broken.store(true, Ordering::Relaxed);
+            }
+        }
         for (index, queue) in self.queues.iter().enumerate() {
             for tag in (0..).take(queue.tags.len()) {
                 let place = TagPlace { queue: index, tag };
@@ -136,12 +145,16 @@ impl<D: Descriptions> UblkService<D> {
 
     fn command(&self, place: TagPlace, command: UblkCommand, driver: &mut dyn Driver) {
         let op = Op::Ublk {
-            file: self.file,
+            file: self.file(),
             queue: self.queues[place.queue].number,
             tag: place.tag,
             command,
         };
         driver.submit(self.key(place, COMMAND, 0), op);
+    }
+
+    fn file(&self) -> FileId {
+        self.file.expect("requests were fetched")
     }
 
     /// The key's index holds the tag in its upper half, as there are fewer queues than tags; its
@@ -267,7 +280,7 @@ impl<D: Descriptions> UblkService<D> {
         for (piece, slice) in memory.drain(..).enumerate() {
             let offset = data_offset(queue, place.tag, at);
             at += slice.len() as u64;
-            let file = self.file;
+            let file = self.file();
             let op = if matches!(request.operation, Operation::Read) {
                 Op::Write {
                     file,
@@ -399,7 +412,7 @@ impl<D: Descriptions> Service for UblkService<D> {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message {
-            Message::Fetch => self.fetch(cx.driver),
+            Message::Fetch(device) => self.fetch(device, cx.driver),
             Message::Abort => self.close(cx),
             Message::Ping(ping) => drop(ping),
             Message::Quiesce => self.quiescing = true,

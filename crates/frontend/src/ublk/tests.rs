@@ -56,6 +56,10 @@ struct Kernel {
 struct Shown(Rc<RefCell<Kernel>>, u16);
 
 impl Descriptions for Shown {
+    fn map(&mut self, _: &File) -> io::Result<()> {
+        Ok(())
+    }
+
     fn read(&self, tag: u16) -> [u8; DESCRIPTOR_BYTES] {
         self.0.borrow().descriptions[&(self.1, tag)]
     }
@@ -124,7 +128,7 @@ impl Bed {
             .create_new(true)
             .open(block::temporary("data"))
             .expect("a temporary file");
-        let file = driver.open_file(Arc::new(data.try_clone().expect("a descriptor")));
+        let file = Arc::new(data.try_clone().expect("a descriptor"));
         let shared = Arc::new(SharedServer {
             class: Class::Latency,
             read_only,
@@ -134,9 +138,8 @@ impl Bed {
             log: LogBudget::default(),
             rings: Mutex::default(),
         });
-        let file = file.expect("there is room");
-        let mut service = UblkService::start(shared, io, queues, file, &mut driver);
-        service.message(Message::Fetch, &mut Context::begin(&mut driver));
+        let mut service = UblkService::start(shared, io, queues, &mut driver);
+        service.message(Message::Fetch(file), &mut Context::begin(&mut driver));
         Self {
             driver,
             service,
