@@ -149,11 +149,7 @@ fn commands_in_flight_end_and_later_ones_are_refused() {
     let bed = bed(limits, 1);
     let (_admin, mut client) = bed.host();
     let data = pattern(4, 16 * BLOCK);
-    let mut command = io(IoOpcode::WRITE, 0, 16);
-    command.set_cid(1);
-    command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
-    client.capsule(&command, &[]);
-    let r2t = client.r2t();
+    let r2t = client.begin_write(1, &data);
     let written_back = AtomicBool::new(false);
     let write_back = || {
         written_back.store(true, Ordering::Relaxed);
@@ -162,23 +158,7 @@ fn commands_in_flight_end_and_later_ones_are_refused() {
     let state = AnaState::Inaccessible;
     std::thread::scope(|scope| {
         let change = scope.spawn(|| bed.handle().set_ana_state(NQN, 1, state, write_back));
-        let mut cid = 100;
-        let ask = |client: &mut Client, cid| {
-            let mut read = io(IoOpcode::READ, 0, 1);
-            read.set_cid(cid);
-            read.set_sgl(SglDescriptor::transport(BLOCK as u32));
-            client.capsule(&read, &[]);
-        };
-        ask(&mut client, cid);
-        common::eventually("a command waits for the namespace", || {
-            if !client.is_silent() {
-                client.fetched(cid);
-                cid += 1;
-                ask(&mut client, cid);
-            }
-            let cores = bed.handle().snapshot().cores;
-            cores.iter().any(|core| core.pause_waits > 0)
-        });
+        let cid = client.read_until_paused(&bed);
         assert!(!change.is_finished() && !written_back.load(Ordering::Relaxed));
         client.answer_r2t(&r2t, &data);
         let completion = client.completion();

@@ -98,12 +98,6 @@ fn a_namespace_is_resized_under_io_and_nothing_is_lost() {
     assert!(rounds >= Some(10));
 }
 
-/// Returns the number of commands that waited for a namespace.
-fn pause_waits(bed: &Bed) -> u64 {
-    let cores = bed.handle().snapshot().cores;
-    cores.iter().map(|core| core.pause_waits).sum()
-}
-
 #[test]
 fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
     // Longer than this thread needs from the pause to the data that the change waits for.
@@ -114,31 +108,10 @@ fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
     let bed = Bed::with(limits, 1);
     let (mut admin, mut client) = bed.host();
     let data = pattern(4, 16 * BLOCK);
-    let mut command = io(IoOpcode::WRITE, 0, 16);
-    command.set_cid(1);
-    command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
-    client.capsule(&command, &[]);
-    let r2t = client.r2t();
+    let r2t = client.begin_write(1, &data);
     std::thread::scope(|scope| {
         let resize = scope.spawn(|| bed.handle().resize_namespace(NQN, 1, 8192));
-        // A read sent during the pause is answered after it; a read that arrives before the pause
-        // is answered at once, and is followed by another read, until one waits.
-        let mut cid = 100;
-        let ask = |client: &mut Client, cid| {
-            let mut read = io(IoOpcode::READ, 0, 1);
-            read.set_cid(cid);
-            read.set_sgl(SglDescriptor::transport(BLOCK as u32));
-            client.capsule(&read, &[]);
-        };
-        ask(&mut client, cid);
-        common::eventually("a command waits for the namespace", || {
-            if !client.is_silent() {
-                client.fetched(cid);
-                cid += 1;
-                ask(&mut client, cid);
-            }
-            pause_waits(&bed) > 0
-        });
+        let cid = client.read_until_paused(&bed);
         let mut write = io(IoOpcode::WRITE, 40, 1);
         write.set_cid(50);
         write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
@@ -369,7 +342,7 @@ fn change_under(
             read.set_cid(probe.cid());
             read.set_sgl(SglDescriptor::transport(BLOCK as u32));
             probe.capsule(&read, &[]);
-            let before = pause_waits(bed);
+            let before = bed.pause_waits();
             std::thread::sleep(Duration::from_millis(30));
             before > 0 || change.is_finished()
         });

@@ -103,6 +103,12 @@ impl Bed {
         cores.iter().map(|core| core.io_commands).sum()
     }
 
+    /// Returns the number of commands that waited for a paused namespace.
+    pub fn pause_waits(&self) -> u64 {
+        let cores = self.handle().snapshot().cores;
+        cores.iter().map(|core| core.pause_waits).sum()
+    }
+
     /// Returns an I/O queue of a class.
     pub fn queue_of(&self, cntlid: u16, queue_id: u16, class: Class) -> Client {
         let mut client = Client::dial(self.address(), Dialect::default());
@@ -421,6 +427,37 @@ impl Client {
         } else {
             self.write_by_r2t(slba, data)
         }
+    }
+
+    /// Begins a write of the first blocks, for whose data the target asks.
+    pub fn begin_write(&mut self, cid: u16, data: &[u8]) -> R2t {
+        let mut command = io(IoOpcode::WRITE, 0, (data.len() / BLOCK) as u32);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(data.len() as u32));
+        self.capsule(&command, &[]);
+        self.r2t()
+    }
+
+    /// Reads the first block again and again until a read waits for its namespace, which is being
+    /// paused. Returns the CID of that read, which is followed by no other.
+    pub fn read_until_paused(&mut self, bed: &Bed) -> u16 {
+        let mut cid = 100;
+        let ask = |client: &mut Self, cid| {
+            let mut read = io(IoOpcode::READ, 0, 1);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+            client.capsule(&read, &[]);
+        };
+        ask(self, cid);
+        eventually("a command waits for the namespace", || {
+            if !self.is_silent() {
+                self.fetched(cid);
+                cid += 1;
+                ask(self, cid);
+            }
+            bed.pause_waits() > 0
+        });
+        cid
     }
 
     pub fn write_by_r2t(&mut self, slba: u64, data: &[u8]) -> Completion {
