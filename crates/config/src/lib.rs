@@ -173,12 +173,21 @@ pub fn check_flags(check: impl FnOnce(&Spot<'_>)) -> Result<(), String> {
     Err(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Reads the text of a regular file.
+/// Reads the text of a regular file for a process that runs. A file that is written in place is empty
+/// for a moment, and would remove everything from this process: an empty one is refused.
 ///
 /// # Errors
 /// The reason, and the remedy.
 pub fn read(path: &Path) -> Result<String, ConfigError> {
-    explained(path, read_regular(path, CONFIGURATION_BYTES_MAX))
+    let text = explained(path, read_regular(path, CONFIGURATION_BYTES_MAX))?;
+    if text.is_empty() {
+        let problem = Problem::of_file(
+            "is empty",
+            "if it is being written, try again afterwards; to remove everything, write a comment",
+        );
+        return Err(ConfigError::single(problem).in_file(path));
+    }
+    Ok(text)
 }
 
 /// The same for any file; for a pipe it waits until its writer has closed it.

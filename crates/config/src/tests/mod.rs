@@ -566,6 +566,22 @@ fn each_file_that_is_no_configuration_has_its_own_remedy() {
     );
 }
 
+/// Regression: SIGHUP while an editor had truncated the file, and not yet written it, removed every
+/// listener and namespace.
+#[test]
+fn an_empty_file_changes_nothing_that_runs() {
+    let path = block::temporary("empty");
+    std::fs::write(&path, "").expect("a file");
+    let empty = load(&path).expect_err("empty").to_string();
+    assert!(
+        empty.contains("is empty; if it is being written"),
+        "{empty}"
+    );
+    load_waiting(&path).expect("a start with the defaults");
+    std::fs::write(&path, "# nothing\n").expect("a file");
+    load(&path).expect("what somebody wrote");
+}
+
 #[test]
 fn a_pipe_is_read_by_what_may_wait_for_it() {
     let path = block::temporary("pipe");

@@ -1,7 +1,7 @@
 //! Asymmetric Namespace Access, as hosts see it.
 
 use crate::common;
-use crate::common::{BLOCK, Bed, Client, NQN, io, io_on, pattern};
+use crate::common::{BLOCK, Bed, Client, NQN, io_on, pattern};
 use base::Nanos;
 use base::units::MIB;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use wire::nvme::identify::Cns;
 use wire::nvme::log_page::LogPageId;
 use wire::nvme::{
     AdminCommand, AsyncEvent, GetLogPage, Identify, IdentifyController, IdentifyNamespace,
-    IoOpcode, SetFeatures, SglDescriptor, Status,
+    IoOpcode, SetFeatures, Status,
 };
 
 /// A bed whose subsystem has namespaces 1 (group 1), 2 and 3 (both group 7).
