@@ -16,6 +16,7 @@ use config::schema::DEFAULT_NQN;
 use load::{Load, Phase};
 use serde::Serialize;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Longest wait of 99.9 % of the connections that is within the goal, in milliseconds.
@@ -35,6 +36,7 @@ const ROUNDS: u64 = 3;
 #[command(after_long_help = "Examples:
   lab take-over
   lab take-over --connections 100 --times 100 --json
+  lab take-over --other ./switchyard-1.0.0-rc.1
 
 Exit codes: 0 within the goal, 1 not within it, 2 error: a lost connection, wrong data")]
 pub struct TakeOverArgs {
@@ -49,6 +51,9 @@ pub struct TakeOverArgs {
     /// CPU of the target
     #[arg(long, value_name = "CORE", default_value_t = 0)]
     pub target_core: u32,
+    /// Other build of switchyard, such as an earlier version: every second successor is this program
+    #[arg(long, value_name = "PROGRAM")]
+    pub other: Option<PathBuf>,
 }
 
 /// The waits of all connections in all take-overs.
@@ -129,7 +134,8 @@ pub fn run(args: &TakeOverArgs, note: Note<'_>) -> Result<TakeOverReport> {
         load.enter(Phase::Undisturbed, ROUNDS)?;
         load.enter(Phase::TakeOver, 1)?;
         let began = Instant::now();
-        let next = target.successor(&cores, ram)?;
+        let other = args.other.as_deref().filter(|_| number % 2 == 1);
+        let next = target.successor(other, &cores, ram)?;
         starting += began.elapsed();
         let ended = std::mem::replace(&mut target, next).end()?;
         ensure!(ended.success(), "the target that was taken over: {ended}");

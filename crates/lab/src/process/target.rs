@@ -9,7 +9,8 @@ use host::{Host, Namespace};
 use reactor::PollPolicy;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 /// Memory of a target's namespace, in bytes: more than any cache holds.
 pub const RAM_BYTES: u64 = 256 << 20;
@@ -29,24 +30,32 @@ impl Target {
     /// # Errors
     /// As [`Target::start_with`].
     pub fn start(cores: &[u32], ram_bytes: u64, further: &[&str]) -> Result<Self> {
-        Self::start_at("127.0.0.1:0", cores, ram_bytes, further)
+        let address = "127.0.0.1:0";
+        Self::start_at(super::program()?, address, cores, ram_bytes, further)
     }
 
-    fn start_at(address: &str, cores: &[u32], ram_bytes: u64, further: &[&str]) -> Result<Self> {
+    fn start_at(
+        program: Command,
+        address: &str,
+        cores: &[u32],
+        ram_bytes: u64,
+        further: &[&str],
+    ) -> Result<Self> {
         let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
         let (cores, ram) = (cores.join(","), ram_bytes.to_string());
         let args = ["--listen", address, "--cores", &cores, "--ram", &ram];
-        Self::start_with(&[&args[..], further].concat())
+        Self::start_program(program, &[&args[..], further].concat())
     }
 
     /// Starts a successor of a target that was [started](Self::start) with the same arguments, and
-    /// waits until it has taken over.
+    /// waits until it has taken over. The successor is the program at `other`, or the same.
     ///
     /// # Errors
     /// As [`Target::start_with`].
-    pub fn successor(&self, cores: &[u32], ram_bytes: u64) -> Result<Self> {
+    pub fn successor(&self, other: Option<&Path>, cores: &[u32], ram_bytes: u64) -> Result<Self> {
+        let program = other.map_or_else(super::program, |path| Ok(Command::new(path)))?;
         let address = self.address.to_string();
-        Self::start_at(&address, cores, ram_bytes, &["--take-over"])
+        Self::start_at(program, &address, cores, ram_bytes, &["--take-over"])
     }
 
     /// Waits for the end of a target that was taken over.
@@ -62,7 +71,11 @@ impl Target {
     /// # Errors
     /// It does not start; the reason is on stderr.
     pub fn start_with(args: &[&str]) -> Result<Self> {
-        let mut process = super::program()?
+        Self::start_program(super::program()?, args)
+    }
+
+    fn start_program(mut program: Command, args: &[&str]) -> Result<Self> {
+        let mut process = program
             .arg("serve")
             .args(args)
             // Its input ends when this process ends for any reason, and then the target ends as
