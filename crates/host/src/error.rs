@@ -165,8 +165,9 @@ pub enum ConnectionError {
         /// Its status.
         status: Status,
     },
-    /// The controller of an association is not known when an I/O queue connects to it.
-    #[error("{address}: the target no longer has the controller of this host")]
+    /// The controller of an association is not known when an I/O queue connects to it, or takes no
+    /// queues of the length that it announced.
+    #[error("{address}: the target no longer has this host's controller as it was")]
     UnknownController {
         /// The controller's address.
         address: SocketAddr,

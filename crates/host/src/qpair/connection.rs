@@ -464,9 +464,14 @@ impl Qpair {
         let status = completion.status;
         if !status.is_success() {
             let parameter = InvalidParameter::from_dword(completion.dword0());
+            // Its identifier, and how long its queues may be, were read from the controller.
+            let read = [
+                InvalidParameter::in_data(ConnectData::CNTLID_OFFSET),
+                InvalidParameter::in_command(Connect::SQSIZE_OFFSET),
+            ];
             let is_unknown = self.queue_id > 0
                 && status.is(Status::CONNECT_INVALID_PARAMETERS)
-                && parameter == InvalidParameter::in_data(ConnectData::CNTLID_OFFSET);
+                && read.contains(&parameter);
             let address = self.config.address;
             let what = "Connect";
             return Some(if is_unknown {

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use wire::fabrics::{Connect, ConnectData, InvalidParameter};
 
 /// A short session on an I/O queue. The first connection is the admin queue; the second is cut.
 fn session(host: &Host, behaviour: Behaviour) -> (usize, usize) {
@@ -305,16 +306,20 @@ fn a_target_that_refuses_io_queues_fails_requests_after_the_loss_timeout() {
 
 /// Such a controller is of no use, although its admin queue works: requests waited for ever.
 #[test]
-fn a_host_whose_controller_is_unknown_to_its_queues_connects_anew() {
-    let peer = Peer::start(1 << 20, Behaviour::default());
-    let patience = Some(Duration::from_secs(30));
-    let namespace = connect(&peer, builder().loss_timeout(patience));
-    peer.change(|behaviour| behaviour.forgets = 2);
-    peer.cut_all();
-    namespace
-        .read(0, &mut [0; 512])
-        .expect("on the third association");
-    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 3);
+fn a_host_whose_controller_is_another_one_for_its_queues_connects_anew() {
+    let unknown = InvalidParameter::in_data(ConnectData::CNTLID_OFFSET);
+    let shorter = InvalidParameter::in_command(Connect::SQSIZE_OFFSET);
+    for parameter in [unknown, shorter] {
+        let peer = Peer::start(1 << 20, Behaviour::default());
+        let patience = Some(Duration::from_secs(30));
+        let namespace = connect(&peer, builder().loss_timeout(patience));
+        peer.change(|behaviour| behaviour.differs = Some((2, parameter)));
+        peer.cut_all();
+        namespace
+            .read(0, &mut [0; 512])
+            .expect("on the third association");
+        assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 3);
+    }
 }
 
 /// The association stays live, so requests must not fail until it is lost.

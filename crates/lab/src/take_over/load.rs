@@ -136,6 +136,8 @@ struct Connections {
     sent: Vec<SystemTime>,
     /// The longest latency of each in the current phase.
     longest: Vec<Nanos>,
+    /// The kernel notes times of arrival.
+    has_times: bool,
 }
 
 impl Connections {
@@ -144,6 +146,7 @@ impl Connections {
             peer,
             sent: vec![SystemTime::UNIX_EPOCH; queues.len()],
             longest: vec![Nanos::ZERO; queues.len()],
+            has_times: false,
             queues,
         }
     }
@@ -179,6 +182,7 @@ impl Connections {
                 .with_context(|| format!("round {round}, {now:?}"))?;
             waits.commands += self.queues.len() as u64;
         }
+        ensure!(self.has_times, "the kernel notes no times of arrival");
         Ok(waits)
     }
 
@@ -208,7 +212,12 @@ impl Connections {
                     "connection {index}: other data than written"
                 );
             }
-            let arrived = self.queues[index].1.arrived.context("no time stamp")?;
+            let Some(arrived) = self.queues[index].1.arrived else {
+                // The kernel begins to note times a moment after it was asked to.
+                ensure!(!self.has_times, "connection {index}: no time of arrival");
+                continue;
+            };
+            self.has_times = true;
             // The clock may have been set back.
             let latency = arrived.duration_since(self.sent[index]).unwrap_or_default();
             self.longest[index] = self.longest[index].max(latency.into());

@@ -118,8 +118,9 @@ pub struct Behaviour {
     pub tamper: Option<fn(Vec<u8>) -> Vec<u8>>,
     /// Status with which Connect of an I/O queue fails.
     pub refuse_io_connect: Option<Status>,
-    /// Number of the association whose controller is unknown when its I/O queues connect, from 1.
-    pub forgets: usize,
+    /// `(number, parameter)`: Connect of I/O queues fails in this association, from 1, because of this
+    /// parameter.
+    pub differs: Option<(usize, InvalidParameter)>,
     /// `(number, status)`: Connect of I/O queues above this number fails with this status, even if
     /// they were granted.
     pub queues_refused: Option<(u16, Status)>,
@@ -181,7 +182,7 @@ impl Default for Behaviour {
             keys: None,
             tamper: None,
             refuse_io_connect: None,
-            forgets: 0,
+            differs: None,
             queues_refused: None,
             queues_in_use: Vec::new(),
             max_queue_entries: 1023,
@@ -707,10 +708,11 @@ impl Connection {
                 return self.complete(cid, status, 0);
             }
             let associations = self.state.seen.associations.load(Ordering::SeqCst);
-            if associations == self.behaviour.forgets {
+            if let Some((number, parameter)) = self.behaviour.differs
+                && number == associations
+            {
                 let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
-                let unknown = InvalidParameter::in_data(ConnectData::CNTLID_OFFSET);
-                return self.complete(cid, status, unknown.to_dword().into());
+                return self.complete(cid, status, parameter.to_dword().into());
             }
             let refused = self.state.behaviour.lock().unwrap().queues_refused;
             if let Some((_, status)) = refused.filter(|&(most, _)| connect.queue_id > most) {
