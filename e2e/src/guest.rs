@@ -211,6 +211,22 @@ pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<
     Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
 }
 
+/// Boots a guest that reaches one disk by these targets; `watch` moves it from one to the other.
+///
+/// # Errors
+/// Like [`run_initiator`], and errors of `watch`.
+pub fn run_multipath(data: &Data, targets: &[Target], watch: Watch<'_>) -> Result<GuestLog> {
+    let targets: Vec<_> = targets
+        .iter()
+        .map(|it| (it.name, it.address.port()))
+        .collect();
+    let scenario = Scenario {
+        targets: &targets,
+        ..Scenario::new(&[include_str!("../guest/multipath.sh")])
+    };
+    Ok(GuestLog::parse(&scenario.guest(data)?.run_watched(watch)?))
+}
+
 /// Boots a guest with a target and with hosts, the kernel's and ours, while its clock jumps.
 ///
 /// # Errors

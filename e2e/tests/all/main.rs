@@ -9,6 +9,7 @@ mod foreign_host;
 mod foreign_target;
 mod front_ends;
 mod kernel_initiator;
+mod multipath;
 mod page;
 mod programs;
 mod secure;
