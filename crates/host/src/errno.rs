@@ -122,6 +122,7 @@ impl ConnectionError {
             Self::Shut { .. } | Self::UnknownController { .. } => Errno::CONNRESET,
             Self::TimedOut { .. } | Self::GivenUp { .. } => Errno::TIMEDOUT,
             Self::OtherVolume { .. } => Errno::STALE,
+            Self::Inaccessible { .. } => Errno::HOSTUNREACH,
             Self::Unusable(_) => Errno::OPNOTSUPP,
         };
         errno.raw_os_error()

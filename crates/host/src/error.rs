@@ -172,6 +172,15 @@ pub enum ConnectionError {
         /// The controller's address.
         address: SocketAddr,
     },
+    /// ANA: none of the namespaces is accessible by this controller.
+    #[error(
+        "{address}: the namespaces are inaccessible there now (ANA): another controller of the subsystem \
+         serves them; name the addresses of all, separated by commas"
+    )]
+    Inaccessible {
+        /// The controller's address.
+        address: SocketAddr,
+    },
     /// A response did not arrive in time.
     #[error(
         "{address}: no response to {what} within {seconds} s; check that an NVMe/TCP target listens there"

@@ -73,6 +73,9 @@ pub const RETRIES_PER_REQUEST_MAX: u8 = 10;
 /// Delay before such a command is sent again for the second time; doubles each time.
 pub const RETRY_DELAY: Nanos = Nanos::from_millis(1);
 
+/// Longest delay between two rounds of attempts at several addresses.
+pub const FAILOVER_DELAY_MAX: Nanos = Nanos::from_millis(500);
+
 /// Age of an association after which the next reconnect starts from the shortest delay.
 pub const STABLE_TIME: Nanos = Nanos::from_secs(10);
 

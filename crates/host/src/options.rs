@@ -88,11 +88,14 @@ pub enum ReplayPolicy {
 pub struct ConnectOptions {
     /// Address of the controller.
     pub address: SocketAddr,
-    /// Alternative addresses of the controller, tried in this order if the previous one is
-    /// unreachable.
+    /// Alternative addresses of the controller, or of other controllers with the same namespaces,
+    /// tried in this order if the previous one is unreachable, or reports that its namespaces are
+    /// inaccessible (ANA). Where they are of several targets, at most one of these may serve the
+    /// namespaces at a time: a write that was lost with the connection to one is sent to the next.
     pub further_addresses: Vec<SocketAddr>,
-    /// HOST:PORT that is resolved again at each reconnect; `None` for an IP address.
-    pub name: Option<String>,
+    /// HOST[:PORT], or several separated by commas, that is resolved again at each reconnect, with the
+    /// default port; `None` for IP addresses.
+    pub name: Option<(String, u16)>,
     /// NQN of the subsystem; [`DISCOVERY_NQN`] for discovery.
     pub subsystem: Nqn,
     /// Name and identifier of this host.
@@ -219,15 +222,14 @@ impl ConnectOptions {
         }
     }
 
-    /// Resolves `HOST[:PORT]` and sets the addresses.
+    /// Resolves `HOST[:PORT]`, or several separated by commas, and sets the addresses.
     ///
     /// # Errors
     /// [`HostError::Address`].
     pub(crate) fn resolve(&mut self, address: &str, default_port: u16) -> Result<(), HostError> {
         let mut found = resolve_all(address, default_port)?;
         self.address = found.remove(0);
-        self.name = reactor::address::is_name(address)
-            .then(|| format!("{}:{}", host_of(address), self.address.port()));
+        self.name = reactor::address::is_name(address).then(|| (address.to_owned(), default_port));
         self.further_addresses = found;
         Ok(())
     }
@@ -315,11 +317,6 @@ fn resolve_all(address: &str, default_port: u16) -> Result<Vec<SocketAddr>, Host
         address: address.to_owned(),
         reason: error.to_string(),
     })
-}
-
-/// Returns the name in HOST:PORT.
-fn host_of(address: &str) -> &str {
-    address.split_once(':').map_or(address, |(host, _)| host)
 }
 
 #[cfg(test)]

@@ -22,11 +22,23 @@ pub fn parse(text: &str) -> io::Result<SocketAddr> {
     }
 }
 
-/// Resolves `HOST:PORT` to all its addresses, in the order of the system's resolver; without a
-/// port, `default_port` is used. May block on a name server.
+/// Resolves `HOST:PORT`, or several separated by commas, to all their addresses, in the order of the
+/// system's resolver; without a port, `default_port` is used. May block on a name server.
 ///
 /// # Errors The text is malformed, or the resolver finds no address.
 pub fn resolve(text: &str, default_port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mut all = Vec::new();
+    for one in text.split(',') {
+        for address in resolve_one(one, default_port)? {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn resolve_one(text: &str, default_port: u16) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = split(text)?;
     let port = port.unwrap_or(default_port);
     if let Ok(ip) = host.parse::<IpAddr>() {
@@ -37,9 +49,13 @@ pub fn resolve(text: &str, default_port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Returns true if the text contains a name to [`resolve`], not an IP address.
+/// Returns true if the text contains a name to [`resolve`], not only IP addresses.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
+    text.split(',').any(is_one_name)
+}
+
+fn is_one_name(text: &str) -> bool {
     let host = split(text).map_or(text, |(host, _)| host);
     let host = host.split_once('%').map_or(host, |(address, _)| address);
     host.parse::<IpAddr>().is_err()
@@ -139,7 +155,13 @@ mod tests {
             assert!(!is_name(text), "{text}");
         }
         assert!(is_name("localhost:4420") && is_name("host") && !is_name("[fe80::1%lo]:1"));
-        for text in ["", "x:y", "[::1", "[::1]x", "127.0.0.1:65536"] {
+        let several = resolve("127.0.0.1,[::1]:1,127.0.0.1:9", 9).expect("two");
+        assert_eq!(
+            several.iter().map(SocketAddr::port).collect::<Vec<_>>(),
+            [9, 1]
+        );
+        assert!(is_name("127.0.0.1,localhost") && !is_name("127.0.0.1,::1"));
+        for text in ["", "x:y", "[::1", "[::1]x", "127.0.0.1:65536", "127.0.0.1,"] {
             parse(text).expect_err(text);
             resolve(text, 9).expect_err(text);
         }

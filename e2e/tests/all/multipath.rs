@@ -1,14 +1,18 @@
-//! The Linux kernel's own multipath with two targets that have one subsystem over one disk: an ANA
-//! group moves between them under a load that verifies its reads, by changes and after a kill.
+//! Two targets that have one subsystem over one disk: an ANA group moves between them under loads that
+//! verify their reads, by changes and after a kill. The hosts are the Linux kernel's own multipath,
+//! and ours with both addresses.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Instant;
 use switchyard_e2e::guest::{DEVICE_MIB, Data, Target, programs, run_multipath};
-use switchyard_e2e::process::{DEFAULT_NQN, Serve, switchyard};
+use switchyard_e2e::limits::{COMMAND_DEADLINE, POLL_INTERVAL, READY_DEADLINE};
+use switchyard_e2e::process::{DEFAULT_NQN, Process, Serve, switchyard, switchyard_binary};
 use switchyard_e2e::vm::past_emulation_faults;
-use switchyard_e2e::{cache_directory, output_of};
+use switchyard_e2e::{Readiness, cache_directory, output_of, require_programs};
 
 /// One machine's view of a disk that two machines share: a block device of its own, as the lock of a
 /// file or block device is for one target of a machine.
@@ -74,6 +78,11 @@ impl Node {
         Ok(())
     }
 
+    fn address(&self) -> String {
+        let serve = self.serve.as_ref();
+        serve.map_or_else(String::new, |serve| serve.address().to_string())
+    }
+
     fn kill(&mut self) -> Result<()> {
         let serve = self.serve.take().context("a target runs")?;
         // It comes back at the same address.
@@ -98,6 +107,65 @@ fn give(nodes: &[Node; 2], to: usize, epoch: u32) -> Result<()> {
     nodes[to].set("optimized", epoch)
 }
 
+/// Both targets, of which the first has the disk.
+fn start(folder: &Path) -> Result<[Node; 2]> {
+    let disk = folder.join("disk");
+    File::create(&disk)?.set_len(DEVICE_MIB << 20)?;
+    Ok([
+        Node::start(folder, "first", View::of(&disk)?, 1, "optimized")?,
+        Node::start(folder, "second", View::of(&disk)?, 1001, "inaccessible")?,
+    ])
+}
+
+fn stop(nodes: [Node; 2], folder: &Path) -> Result<()> {
+    for mut node in nodes {
+        if let Some(serve) = node.serve.take() {
+            serve.stop()?;
+        }
+    }
+    Ok(std::fs::remove_dir_all(folder)?)
+}
+
+#[test]
+fn our_host_follows_a_disk_from_target_to_target() -> Result<()> {
+    if require_programs(&["losetup"])? == Readiness::Skip {
+        return Ok(());
+    }
+    let folder = cache_directory("two-targets")?;
+    let mut nodes = start(&folder)?;
+    let addresses = nodes.each_ref().map(Node::address).join(",");
+    let mut bench = Command::new(switchyard_binary()?);
+    bench.args(["bench", "--target", &addresses, "--nqn", DEFAULT_NQN]);
+    bench.args([
+        "--rw",
+        "randrw",
+        "--depth",
+        "8",
+        "--seconds",
+        "12",
+        "--verify",
+    ]);
+    let load = Process::start(&mut bench)?;
+    let connected = |nodes: &[Node; 2], to: usize| -> Result<()> {
+        let began = Instant::now();
+        while nodes[to].serve.as_ref().context("it runs")?.connections()? < 2 {
+            ensure!(began.elapsed() < READY_DEADLINE, "no load at {to}");
+            sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    };
+    connected(&nodes, 0)?;
+    for (to, epoch) in [(1, 1), (0, 2), (1, 3)] {
+        give(&nodes, to, epoch)?;
+        connected(&nodes, to)?;
+    }
+    nodes[1].kill()?;
+    nodes[0].set("optimized", 4)?;
+    connected(&nodes, 0)?;
+    load.succeed(COMMAND_DEADLINE)?;
+    stop(nodes, &folder)
+}
+
 #[test]
 fn kernel_multipath_follows_a_disk_from_target_to_target() -> Result<()> {
     past_emulation_faults(&[&programs()[..], &["losetup"]].concat(), follow)
@@ -105,16 +173,10 @@ fn kernel_multipath_follows_a_disk_from_target_to_target() -> Result<()> {
 
 fn follow() -> Result<()> {
     let folder = cache_directory("multipath")?;
-    let disk = folder.join("disk");
-    File::create(&disk)?.set_len(DEVICE_MIB << 20)?;
-    let mut nodes = [
-        Node::start(&folder, "first", View::of(&disk)?, 1, "optimized")?,
-        Node::start(&folder, "second", View::of(&disk)?, 1001, "inaccessible")?,
-    ];
-    let address = |node: &Node| node.serve.as_ref().expect("it runs").address();
+    let mut nodes = start(&folder)?;
     let targets = [("first", &nodes[0]), ("second", &nodes[1])].map(|(name, node)| Target {
         name,
-        address: address(node),
+        address: node.serve.as_ref().expect("it runs").address(),
     });
     let mut act = |step: &str| match step {
         "before" => give(&nodes, 1, 1),
@@ -134,9 +196,5 @@ fn follow() -> Result<()> {
                  verified disconnected";
     let steps: Vec<_> = steps.split_whitespace().map(str::to_owned).collect();
     report.check_survived(&steps)?;
-    for node in &mut nodes {
-        node.serve.take().context("a target runs")?.stop()?;
-    }
-    std::fs::remove_dir_all(&folder)?;
-    Ok(())
+    stop(nodes, &folder)
 }

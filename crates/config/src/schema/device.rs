@@ -23,8 +23,7 @@ use switch::PathSpec;
 crate::schema! {
     /// A device and the layers over it.
     ///
-    /// Requests pass the layers from the outside in: `cache`, then `io_path`, then `verify`, then
-    /// `delay`, then `fault`, then `crypt`, then the device.
+    /// Layers, outermost first: `cache`, `io_path`, `verify`, `delay`, `fault`, `crypt`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Device {
         /// Its kind.

@@ -8,7 +8,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub(super) struct Addresses {
     /// Never empty.
     all: Vec<SocketAddr>,
-    /// Index of the address for the next attempt.
+    /// Index of the first address of the round.
+    first: usize,
+    /// Number of attempts in the round.
     next: usize,
     /// Address of the last attempt.
     current: SocketAddr,
@@ -19,6 +21,7 @@ impl Default for Addresses {
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         Self {
             all: vec![nowhere],
+            first: 0,
             next: 0,
             current: nowhere,
         }
@@ -31,6 +34,7 @@ impl Addresses {
         all.extend(&options.further_addresses);
         Self {
             all,
+            first: 0,
             next: 0,
             current: options.address,
         }
@@ -42,10 +46,14 @@ impl Addresses {
 
     /// Returns the address for the next attempt: the first one again after the last.
     pub(super) fn next(&mut self) -> SocketAddr {
-        let place = self.next % self.all.len();
-        self.next = place + 1;
-        self.current = self.all[place];
+        let number = self.next % self.all.len();
+        self.next = number + 1;
+        self.current = self.all[(self.first + number) % self.all.len()];
         self.current
+    }
+
+    pub(super) const fn are_several(&self) -> bool {
+        self.all.len() > 1
     }
 
     /// Returns true if an address was not tried since the round began.
@@ -53,7 +61,10 @@ impl Addresses {
         self.next < self.all.len()
     }
 
-    pub(super) const fn begin_round(&mut self) {
+    /// Begins a round behind the address of the last attempt, which did not last.
+    pub(super) fn begin_round(&mut self) {
+        let last = self.all.iter().position(|&address| address == self.current);
+        self.first = last.map_or(0, |last| last + 1);
         self.next = 0;
     }
 
@@ -66,7 +77,7 @@ impl Addresses {
     pub(super) fn replace(&mut self, found: Vec<SocketAddr>) {
         if !found.is_empty() && found != self.all {
             self.all = found;
-            self.next = 0;
+            (self.first, self.next) = (0, 0);
         }
     }
 }
@@ -85,6 +96,8 @@ mod tests {
         assert_eq!((addresses.next(), addresses.has_further()), (at(2), false));
         assert_eq!(addresses.current(), at(2));
         assert_eq!(addresses.next(), at(1), "whoever tries on without a round");
+        addresses.begin_round();
+        assert_eq!([addresses.next(), addresses.next()], [at(2), at(1)]);
         addresses.replace(vec![at(3)]);
         assert_eq!(addresses.current(), at(1));
         assert_eq!((addresses.next(), addresses.has_further()), (at(3), false));

@@ -44,6 +44,8 @@ pub(crate) struct AbortRequest {
 #[derive(Debug, Default)]
 struct Knowledge {
     parameters: Parameters,
+    /// The last controller had written its caches back before its namespaces became inaccessible.
+    written_back: bool,
     controller: Option<ControllerInfo>,
     namespaces: BTreeMap<u32, NamespaceInfo>,
     states: BTreeMap<u32, Arc<NamespaceState>>,
@@ -143,6 +145,10 @@ impl Association {
         self.lock().addresses.has_further()
     }
 
+    pub(crate) fn has_several_addresses(&self) -> bool {
+        self.lock().addresses.are_several()
+    }
+
     /// Ends the round of addresses after a successful connection.
     pub(crate) fn end_round(&self) {
         self.lock().addresses.end_round();
@@ -152,7 +158,7 @@ impl Association {
     /// that may take long.
     pub(crate) fn begin_round(self: &Arc<Self>) {
         self.lock().addresses.begin_round();
-        let Some(name) = self.options.name.clone() else {
+        let Some((name, port)) = self.options.name.clone() else {
             return;
         };
         if self.is_resolving.swap(true, Ordering::SeqCst) {
@@ -161,8 +167,7 @@ impl Association {
         let association = Arc::clone(self);
         let resolve = move || {
             // Without an answer the old addresses are tried again.
-            if let Ok(found) = reactor::address::resolve(&name, association.options.address.port())
-            {
+            if let Ok(found) = reactor::address::resolve(&name, port) {
                 association.lock().addresses.replace(found);
             }
             association.is_resolving.store(false, Ordering::SeqCst);
@@ -461,7 +466,11 @@ impl Association {
     pub(crate) fn learn_controller(&self, info: ControllerInfo, parameters: Parameters) {
         let mut knowledge = self.lock();
         let known = knowledge.controller.is_some();
-        if known && !self.caches_live(knowledge.parameters.cache_life, parameters.cache_life) {
+        let kept = std::mem::take(&mut knowledge.written_back);
+        if known
+            && !kept
+            && !self.caches_live(knowledge.parameters.cache_life, parameters.cache_life)
+        {
             // Stored first: a channel that processes an older answer from now on reads it.
             let lost = self.epoch().generation;
             self.caches_lost.store(lost, Ordering::SeqCst);
@@ -471,6 +480,11 @@ impl Association {
         }
         knowledge.controller = Some(info);
         knowledge.parameters = parameters;
+    }
+
+    /// Records that acknowledged writes are on the medium, wherever the next association is.
+    pub(crate) fn note_written_back(&self) {
+        self.lock().written_back = true;
     }
 
     /// Stores a new number for the epoch of the write caches. The live controller has lost nothing.

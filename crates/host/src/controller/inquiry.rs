@@ -7,6 +7,7 @@ use crate::info::NamespaceInfo;
 use crate::limits::NAMESPACES_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::limits::IDENTIFY_BYTES;
+use wire::nvme::ana::{ANA_GROUPS_ONLY, AnaState, parse_ana_log};
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::{NamespaceId, parse_namespace_descriptors, parse_namespace_list};
 use wire::nvme::log_page::LogPageId;
@@ -57,6 +58,8 @@ enum ScanStage {
     Namespace(u32),
     /// Its namespace identification descriptors.
     Descriptors(u32),
+    /// The states of the ANA groups.
+    Ana,
 }
 
 /// Finds the active namespaces and identifies each.
@@ -72,11 +75,16 @@ pub(super) struct NamespaceScan {
     pub(super) only: Option<BTreeSet<u32>>,
     /// The life of the controller's write caches, if it was read.
     pub(super) cache_life: Option<u64>,
+    /// ANA groups of the namespaces; `None` if the controller reports no ANA states.
+    groups: Option<BTreeSet<u32>>,
+    /// There are namespaces, and none of them is accessible by this controller.
+    pub(super) inaccessible: bool,
 }
 
 impl NamespaceScan {
-    /// Creates the scan; `changed` if the controller has reported a change.
-    pub(super) fn new(changed: bool) -> Self {
+    /// Creates the scan; `changed` if the controller has reported a change, `ana` if it reports ANA
+    /// states.
+    pub(super) fn new(changed: bool, ana: bool) -> Self {
         Self {
             stage: if changed {
                 ScanStage::Changed
@@ -89,6 +97,8 @@ impl NamespaceScan {
             unknown: BTreeSet::new(),
             only: None,
             cache_life: None,
+            groups: ana.then(BTreeSet::new),
+            inaccessible: false,
         }
     }
 
@@ -101,7 +111,7 @@ impl NamespaceScan {
             stage: ScanStage::Namespace(todo.pop_front()?),
             todo,
             only: Some(only),
-            ..Self::new(false)
+            ..Self::new(false, false)
         })
     }
 
@@ -119,6 +129,15 @@ impl NamespaceScan {
                 let bytes = u32::try_from(IDENTIFY_BYTES).expect("4096");
                 let nsid = wire::limits::NSID_BROADCAST;
                 let get = GetLogPage::new(LogPageId::CHANGED_NAMESPACES, nsid, 0, bytes);
+                return (AdminCommand::GetLogPage(get), IDENTIFY_BYTES);
+            }
+            ScanStage::Ana => {
+                let bytes = u32::try_from(IDENTIFY_BYTES).expect("4096");
+                let nsid = wire::limits::NSID_BROADCAST;
+                let get = GetLogPage {
+                    specific_field: ANA_GROUPS_ONLY,
+                    ..GetLogPage::new(LogPageId::ANA, nsid, 0, bytes)
+                };
                 return (AdminCommand::GetLogPage(get), IDENTIFY_BYTES);
             }
             ScanStage::Controller => (Cns::CONTROLLER, 0),
@@ -159,7 +178,11 @@ impl NamespaceScan {
                     }
                     return self.next();
                 }
-                match NamespaceInfo::from_identify(nsid, &IdentifyNamespace::parse(data)) {
+                let identify = IdentifyNamespace::parse(data);
+                if let Some(groups) = &mut self.groups {
+                    groups.insert(identify.anagrpid);
+                }
+                match NamespaceInfo::from_identify(nsid, &identify) {
                     Ok(info) => self.found.push(info),
                     Err(reason) => {
                         self.unusable.insert(nsid, reason);
@@ -181,6 +204,10 @@ impl NamespaceScan {
                 }
                 // A controller of an older version does not support the descriptors.
                 return self.next();
+            }
+            ScanStage::Ana => {
+                self.inaccessible = status.is_success() && self.is_inaccessible(data);
+                return Progress::Finished;
             }
         }
         Progress::Continue
@@ -213,8 +240,30 @@ impl NamespaceScan {
                 self.stage = ScanStage::Namespace(nsid);
                 Progress::Continue
             }
+            None if self
+                .groups
+                .as_ref()
+                .is_some_and(|groups| !groups.is_empty()) =>
+            {
+                self.stage = ScanStage::Ana;
+                Progress::Continue
+            }
             None => Progress::Finished,
         }
+    }
+
+    /// Returns true if this ANA log page says that no namespace is accessible. Without a word about a
+    /// group, it is taken for accessible: its commands say otherwise.
+    fn is_inaccessible(&self, data: &[u8]) -> bool {
+        let Ok((_, states)) = parse_ana_log(data) else {
+            return false;
+        };
+        let is_lost = |group: &u32| {
+            let found = states.clone().find(|state| state.group == *group);
+            let lost = [AnaState::Inaccessible, AnaState::PersistentLoss];
+            found.is_some_and(|found| lost.contains(&found.state))
+        };
+        self.groups.iter().flatten().all(is_lost)
     }
 }
 
@@ -260,7 +309,7 @@ mod tests {
 
     #[test]
     fn every_active_namespace_is_identified_and_the_odd_ones_are_named() {
-        let mut scan = NamespaceScan::new(false);
+        let mut scan = NamespaceScan::new(false, false);
         let ok = Status::SUCCESS;
         assert_eq!(scan.answer(ok, &list(&[1, 5, 9])), Progress::Continue);
         assert_eq!(scan.answer(ok, &namespace(12)), Progress::Continue);
@@ -289,7 +338,7 @@ mod tests {
         let unknown = unknown.map(|(kind, code)| Status::from_type_and_code(kind, code).with_dnr());
         let statuses = gone.map(|status| (status, false));
         for (status, is_unknown) in statuses.into_iter().chain(unknown.map(|s| (s, true))) {
-            let mut scan = NamespaceScan::new(false);
+            let mut scan = NamespaceScan::new(false, false);
             scan.answer(Status::SUCCESS, &list(&[1, 2]));
             assert_eq!(scan.answer(status, &list(&[])), Progress::Continue);
             scan.answer(Status::SUCCESS, &namespace(12));
@@ -312,7 +361,7 @@ mod tests {
 
     #[test]
     fn after_an_event_the_log_is_read_first() {
-        let mut scan = NamespaceScan::new(true);
+        let mut scan = NamespaceScan::new(true, false);
         assert!(matches!(scan.command().0, AdminCommand::GetLogPage(_)));
         let answer = scan.answer(Status::INVALID_LOG_PAGE, &list(&[]));
         assert_eq!(answer, Progress::Continue);
@@ -321,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_list_that_does_not_ascend_is_refused() {
-        let mut scan = NamespaceScan::new(false);
+        let mut scan = NamespaceScan::new(false, false);
         let answer = scan.answer(Status::SUCCESS, &list(&[3, 3]));
         assert!(matches!(answer, Progress::Failed(_)));
     }

@@ -17,7 +17,7 @@ use crate::command::exchange::Exchange;
 use crate::command::table::{Finished, Outcome};
 use crate::error::ConnectionError;
 use crate::info::{ControllerInfo, Parameters};
-use crate::limits::{ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, STABLE_TIME};
+use crate::limits::{ABORTS_MAX, ADMIN_BUFFERS, ADMIN_DEPTH, FAILOVER_DELAY_MAX, STABLE_TIME};
 use crate::options::ConnectOptions;
 use crate::qpair::{Join, Qpair, QpairConfig, was_away};
 use crate::recovery::backoff::Backoff;
@@ -544,8 +544,12 @@ impl Controller {
         let lost_for = cx.now.since(self.lost_at.unwrap_or(cx.now));
         let error = self.association.last_error();
         let refused = error.as_ref().is_some_and(ConnectionError::is_permanent);
+        let mut delay_max = Nanos(u64::MAX);
         if let Some(ConnectionError::Authentication { .. }) = error {
             self.backoff.skip();
+        } else if self.association.has_several_addresses() {
+            // Another target may serve the namespaces soon.
+            delay_max = FAILOVER_DELAY_MAX;
         }
         let has_further = self.association.has_further_address();
         let hopeless = match self.association.phase() {
@@ -564,7 +568,7 @@ impl Controller {
             Nanos::ZERO
         } else {
             self.association.begin_round();
-            self.backoff.next()
+            self.backoff.next().min(delay_max)
         };
         self.enter(ControllerState::Waiting, cx.now + delay);
     }
@@ -603,7 +607,9 @@ impl Controller {
         let event = AsyncEvent::from_dword(completion.dword0());
         if matches!(
             event,
-            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED | AsyncEvent::DISCOVERY_LOG_CHANGE
+            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED
+                | AsyncEvent::DISCOVERY_LOG_CHANGE
+                | AsyncEvent::ANA_CHANGE
         ) {
             self.look_again(cx);
         }
@@ -734,6 +740,8 @@ struct Setup {
     identified: Option<Box<ControllerInfo>>,
     parameters: Parameters,
     wanted_events: AsyncEventConfiguration,
+    /// The controller reports ANA states.
+    ana: bool,
     /// Time at which the controller must be ready.
     ready_by: Time,
     shutdown_asked: bool,

@@ -164,7 +164,9 @@ impl Controller {
             return self.lose(Some(error), cx);
         }
         let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE
-            .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE);
+            .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE)
+            .with(AsyncEventConfiguration::ANA_CHANGE);
+        self.setup.ana = identify.cmic & IdentifyController::CMIC_ANA != 0;
         self.setup.wanted_events = AsyncEventConfiguration(identify.oaes & wanted.0);
         let extensions = Extensions::parse(&identify.vendor);
         self.setup.parameters = Parameters {
@@ -335,7 +337,7 @@ impl Controller {
         self.inquiry = Some(if self.options().is_discovery() {
             Inquiry::Discovery(Box::new(LogScan::new()))
         } else {
-            Inquiry::Namespaces(NamespaceScan::new(changed))
+            Inquiry::Namespaces(NamespaceScan::new(changed, self.setup.ana))
         });
         self.continue_inquiry(cx);
     }
@@ -354,6 +356,20 @@ impl Controller {
         } else {
             self.inquire(true, cx);
         }
+    }
+
+    /// Leaves a controller by which no namespace is accessible: the next address is tried.
+    fn leave_inaccessible(&mut self, cx: &mut Context<'_>) {
+        if self.state() == ControllerState::Live {
+            // Somebody moved them: no sign that connections do not last.
+            self.backoff.reset();
+            // Our target writes its caches back first.
+            if self.setup.parameters.cache_life != 0 {
+                self.association.note_written_back();
+            }
+        }
+        let address = self.association.address();
+        self.lose(Some(ConnectionError::Inaccessible { address }), cx);
     }
 
     /// Handles the answer to a command of the inquiry.
@@ -378,6 +394,9 @@ impl Controller {
             Progress::Failed(reason) => self.lose(Some(ConnectionError::Unusable(reason)), cx),
             Progress::Finished => {
                 match self.inquiry.take() {
+                    Some(Inquiry::Namespaces(scan)) if scan.inaccessible => {
+                        return self.leave_inaccessible(cx);
+                    }
                     Some(Inquiry::Namespaces(scan)) => self.namespaces_found(scan, cx.now),
                     Some(Inquiry::Discovery(scan)) => {
                         self.association.learn_discovery(scan.entries);

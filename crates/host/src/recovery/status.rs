@@ -22,7 +22,7 @@ pub(crate) fn judge(status: Status) -> Verdict {
     let error = match status.type_and_code() {
         0x001 => BlockError::Unsupported,
         0x002 | 0x00d..=0x013 | 0x016 | 0x183 => BlockError::Malformed,
-        0x00b => BlockError::Gone,
+        0x00b | 0x301 | 0x302 => BlockError::Gone,
         0x020 | 0x182 => BlockError::ReadOnly,
         0x021 => BlockError::TimedOut,
         0x007 | 0x008 | 0x01b | 0x371 => BlockError::Aborted,
@@ -46,7 +46,7 @@ pub(crate) fn judge(status: Status) -> Verdict {
 pub(crate) fn is_passing(status: Status) -> bool {
     let passing = matches!(
         status.type_and_code(),
-        0x004 | 0x007 | 0x008 | 0x021 | 0x022 | 0x082 | 0x300 | 0x303 | 0x360 | 0x370 | 0x371
+        0x004 | 0x007 | 0x008 | 0x021 | 0x022 | 0x082 | 0x300..=0x303 | 0x360 | 0x370 | 0x371
     );
     passing && !status.dnr()
 }

@@ -30,11 +30,16 @@ pub fn start(cores: u32) -> RunningTarget {
 
 /// The same with these limits.
 pub fn start_with(cores: u32, limits: Limits) -> RunningTarget {
+    start_serving(cores, limits, namespace(1, 4096))
+}
+
+/// The same with another namespace.
+pub fn start_serving(cores: u32, limits: Limits, namespace: NamespaceOptions) -> RunningTarget {
     let target = Target::new(limits, cores as usize).unwrap();
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
         .unwrap();
-    target.add_namespace(NQN, namespace(1, 4096)).unwrap();
+    target.add_namespace(NQN, namespace).unwrap();
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         cores: (0..cores).map(CoreId).collect(),
