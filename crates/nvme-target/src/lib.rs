@@ -11,6 +11,7 @@ mod controller;
 mod error;
 mod events;
 mod extent_table;
+mod fences;
 mod latency;
 pub mod limits;
 mod line;

@@ -87,9 +87,12 @@ pub const GUESSERS: usize = 1024;
 /// not, because every single send could be in time.
 pub const PACE_BYTES: usize = 128 * 1024;
 
+/// Blocks of a fused Compare and Write (ACWU): a lock on disk is one block.
+pub const COMPARE_AND_WRITE_BLOCKS: u32 = 1;
+
 /// Buffers of a core for in-capsule data that precedes R2T data in the receive stream, each of the
-/// size of a capsule's data. Such a command goes to its device and returns its buffer,
-/// independently of its host.
+/// size of a capsule's data, and for the second half of a fused pair. Such a command goes to its
+/// device and returns its buffer, independently of its host.
 pub const CAPSULE_BUFFERS: usize = 64;
 
 /// Interval at which a busy core publishes its counters.

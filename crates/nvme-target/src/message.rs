@@ -7,12 +7,13 @@ use crate::change::ack::Pausing;
 use crate::change::step::ChangeStep;
 use crate::controller::async_events::Notice;
 use crate::controller::registry::SharedController;
+use crate::fences::Fence;
 use crate::request::Ticket;
 use crate::session::handover::Handover;
 use crate::takeover::{Arrival, Departed, Departure};
 use crate::trace::selection::Selection;
 use base::SlabKey;
-use reactor::Stream;
+use reactor::{MailboxSender, Stream};
 use secure::chap::JobResult;
 use std::sync::Arc;
 
@@ -75,6 +76,12 @@ pub(crate) enum CoreMessage {
     },
     /// Cancels [`Depart`](Self::Depart): the core keeps the connections that it has not released.
     Stay { debt: Pausing },
+    /// Builds the fence of a fused pair on this core.
+    Fence(Arc<FenceDebt>),
+    /// All cores have acknowledged the fence of a pair of this core.
+    Fenced(Fence),
+    /// Removes a fence. The next fence of the device may have come before.
+    Unfence(Fence),
     /// Gives connections and listeners to the first core.
     TakeOver(Box<Arrival>),
     /// Gives a core an I/O queue of a controller.
@@ -86,4 +93,20 @@ pub(crate) enum CoreMessage {
     Trace(Vec<Arc<Selection>>),
     /// Makes the core finish its work and end.
     Shutdown,
+}
+
+/// The acknowledgement of a fence: when all cores have dropped it, the pair's core is notified. A
+/// core that has ended drops it as well.
+#[derive(Debug)]
+pub(crate) struct FenceDebt {
+    pub(crate) fence: Fence,
+    /// Mailbox of the pair's core.
+    pub(crate) mailbox: MailboxSender<Message>,
+}
+
+impl Drop for FenceDebt {
+    fn drop(&mut self) {
+        self.mailbox
+            .send_always(Message(CoreMessage::Fenced(self.fence)));
+    }
 }

@@ -317,6 +317,8 @@ pub(crate) struct CoreNamespace {
     /// State of its ANA group on this core.
     pub(crate) ana: AnaState,
     pub(crate) gate: Gate,
+    /// The block that only a fused pair may change.
+    pub(crate) fence: Option<u64>,
     /// Commands between their arrival and their end.
     pub(crate) in_flight: u32,
     /// Requests in the channel.
@@ -363,6 +365,7 @@ impl CoreNamespace {
             incarnation: shared.incarnation,
             ana: shared.ana(),
             gate: Gate::Open,
+            fence: None,
             in_flight: 0,
             in_channel: 0,
             waiting: VecDeque::new(),
@@ -454,6 +457,13 @@ impl CoreNamespace {
 
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.gate, Gate::Open)
+    }
+
+    /// Returns true if `blocks` blocks from `lba` on include the fenced block.
+    #[inline]
+    pub(crate) fn is_fenced(&self, lba: u64, blocks: u32) -> bool {
+        let inside = |fence: u64| fence.wrapping_sub(lba) < u64::from(blocks);
+        self.fence.is_some_and(inside)
     }
 
     /// Returns true if no command is in flight and no request is in the channel or its backlog. A

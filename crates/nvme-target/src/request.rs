@@ -11,6 +11,7 @@
 //!            │     ├──► Transferring          │   │         (next part of a Flush of all)
 //!            │     ├──► WaitingForNamespace   ├───┤
 //!            │     ├──► WaitingForTokens      │   │ (normal shutdown becomes a Flush)
+//!            │     ├──► WaitingForFused       │   │ (of the first half, with the second)
 //!            │     └──► WaitingForBuffer    ──┘   │
 //!            └────────────────────────────────────┘
 //! ```
@@ -132,6 +133,8 @@ base::named! {
         WaitingForTokens = "waiting for tokens",
         /// No buffer is free for the command's data, or the share of buffers is used up.
         WaitingForBuffer = "waiting for buffer",
+        /// The other half of a fused pair is not ready.
+        WaitingForFused = "waiting for fused",
         /// R2Ts are outstanding or about to be sent, and data is arriving.
         Transferring = "transferring",
         /// The device or another core executes the command.
@@ -162,6 +165,7 @@ impl CommandState {
                     Self::WaitingForNamespace,
                     Self::WaitingForTokens,
                     Self::WaitingForBuffer,
+                    Self::WaitingForFused,
                 ]);
                 waits | set(&[Self::Executing]) | END
             }
@@ -173,6 +177,7 @@ impl CommandState {
             Self::WaitingForTokens => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             // The namespace pauses; a pause does not wait for buffers.
             Self::WaitingForBuffer => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
+            Self::WaitingForFused => set(&[Self::Dispatched, Self::Executing]) | END,
             Self::Executing => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
             Self::Answering => set(&[Self::Free]),
         }
@@ -182,7 +187,7 @@ impl CommandState {
     pub(crate) const fn stage(self) -> Stage {
         match self {
             Self::Free | Self::Dispatched => Stage::Core,
-            Self::Arriving | Self::Transferring => Stage::Transfer,
+            Self::Arriving | Self::Transferring | Self::WaitingForFused => Stage::Transfer,
             Self::WaitingForNamespace => Stage::Pause,
             Self::WaitingForTokens => Stage::Tokens,
             Self::WaitingForBuffer => Stage::Buffer,
@@ -324,6 +329,29 @@ pub(crate) struct Accounting {
     pub(crate) incarnation: u32,
 }
 
+/// What a half of a fused pair, or the queue, knows of the pair's other half; in two bytes. `[NVMe
+/// Base 2.0 §3.4.2]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherHalf(NonZeroU16);
+
+impl OtherHalf {
+    /// It has not arrived.
+    pub(crate) const AWAITED: Self = Self(NonZeroU16::MAX);
+    /// It has failed, or never came.
+    pub(crate) const FAILED: Self = Self(NonZeroU16::MIN);
+
+    /// It has this slot.
+    pub(crate) fn at(slot: u16) -> Self {
+        Self(NonZeroU16::MIN.saturating_add(slot + 1))
+    }
+
+    /// Returns its slot, if it has one.
+    pub(crate) fn slot(self) -> Option<u16> {
+        let known = self != Self::AWAITED && self != Self::FAILED;
+        known.then(|| self.0.get() - 2)
+    }
+}
+
 /// One command.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
@@ -341,6 +369,8 @@ pub(crate) struct Slot {
     pub(crate) command: Option<Box<Command>>,
     /// The table of a Read or Write of several extents.
     pub(crate) extents: Option<Box<ExtentTable>>,
+    /// The other half, if the command is fused.
+    pub(crate) fused: Option<OtherHalf>,
     /// The answer's status, once it is known.
     pub(crate) status: Option<Status>,
     /// The answer's dwords 0 and 1.
@@ -405,6 +435,19 @@ impl Slot {
     /// Returns true if the command sends its device several requests, one after another.
     pub(crate) fn has_parts(&self) -> bool {
         self.range.listed || self.kind.row().form == Form::Flush
+    }
+
+    /// Returns true for the Write of a fused pair.
+    pub(crate) fn is_second_half(&self) -> bool {
+        self.fused.is_some() && self.kind == CommandKind::Write
+    }
+
+    /// Returns true if the command may change a block; of a list, only the number of blocks is
+    /// known.
+    pub(crate) fn may_change(&self, lba: u64) -> bool {
+        let listed = self.range.listed || self.extents.is_some();
+        let inside = lba.wrapping_sub(self.range.lba) < u64::from(self.range.blocks);
+        self.kind.changes_data() && (listed || inside)
     }
 
     /// Returns true if a device works on blocks for which the command has no buffer.

@@ -10,6 +10,7 @@ use crate::change::ack::{Ack, AckError, Pausing};
 use crate::change::step::ChangeStep;
 use crate::controller::registry::{Controllers, SharedController};
 use crate::events::{EventKind, RefusedHost, TargetEvents};
+use crate::fences::Fences;
 use crate::limits::Limits;
 use crate::message::{CoreMessage, Message};
 use crate::permit::Permits;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) priorities: PerCore<OnceLock<PriorityStatus>>,
     /// The threads in use.
     pub(crate) threads: Threads,
+    /// Fused pairs that wait for a fence, or have one.
+    pub(crate) fences: Fences,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<AccessRules>>,
     /// NQNs of the hosts that may connect only with TLS.
@@ -110,6 +113,7 @@ impl Shared {
             recent: PerCore::new(cores),
             priorities: PerCore::new(cores),
             threads: Threads::new(cores),
+            fences: Fences::default(),
             knobs: Mutex::default(),
             rules: Mutex::default(),
             tls_required: Mutex::default(),

@@ -4,6 +4,7 @@ use crate::command::table::{CommandKind, Form, Row};
 use crate::limits::Limits;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
+use crate::request::OtherHalf;
 use crate::session::event::Payload;
 use block::Direct;
 use reactor::{IoSlice, Memory, UnorderedStores};
@@ -20,9 +21,11 @@ pub(crate) struct Admitted {
     pub(crate) run: LbaCommand,
     /// Bytes of the range; 0 if it is unused.
     pub(crate) bytes: u32,
+    /// The other half, if the command is fused.
+    pub(crate) fused: Option<OtherHalf>,
 }
 
-/// Checks a command by its row: fused operation, namespace, its ANA state, the host's rights to every block, size,
+/// Checks a command by its row: namespace, its ANA state, the host's rights to every block, size,
 /// range, write protection, PRACT. Returns it with its namespace. Lists of ranges and tables of
 /// extents are checked block by block when they have arrived.
 #[inline]
@@ -34,9 +37,6 @@ pub(crate) fn check<'n>(
     limits: &Limits,
 ) -> Result<(Admitted, &'n mut CoreNamespace), Status> {
     let run = LbaCommand::parse(command);
-    if command.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.with_dnr());
-    }
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     namespace.check_access()?;
     let names_run = !matches!(row.form, Form::Ranges | Form::Extents | Form::Flush);
@@ -75,6 +75,7 @@ pub(crate) fn check<'n>(
         incarnation: namespace.incarnation,
         run,
         bytes,
+        fused: None,
     };
     Ok((admitted, namespace))
 }

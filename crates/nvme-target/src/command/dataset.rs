@@ -140,7 +140,9 @@ pub(crate) fn next(
     limits: &Limits,
     answers: bool,
 ) -> Step {
-    let paused = namespace.is_some_and(|namespace| !namespace.is_open());
+    let fence = namespace.and_then(|namespace| namespace.fence);
+    let fenced = fence.is_some_and(|lba| entry.may_change(lba));
+    let paused = fenced || namespace.is_some_and(|namespace| !namespace.is_open());
     let shift = namespace.map_or(0, |namespace| namespace.block_shift);
     let operation = entry.operation().unwrap_or(Operation::Deallocate);
     let piece_blocks = piece_blocks(entry, shift, limits);

@@ -4,8 +4,8 @@ use crate::command::table;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::{ABORTS_MAX, Controller};
 use crate::limits::{
-    ANA_GROUPS_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES,
-    KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX, RETRY_DELAY_100_MS,
+    ANA_GROUPS_MAX, ANA_TRANSITION_SECONDS, ASYNC_EVENT_REQUESTS_MAX, COMPARE_AND_WRITE_BLOCKS,
+    ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX, RETRY_DELAY_100_MS,
 };
 use crate::namespace::Namespace;
 use std::sync::Arc;
@@ -216,6 +216,8 @@ fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyCont
         oncs: table::oncs()
             | IdentifyController::ONCS_SAVE_AND_SELECT
             | IdentifyController::ONCS_TIMESTAMP,
+        fuses: IdentifyController::FUSES_COMPARE_AND_WRITE,
+        acwu: u16::try_from(COMPARE_AND_WRITE_BLOCKS - 1).expect("few blocks"),
         vwc: volatile_write_cache(controller),
         ioccsz: (64 + view.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,

@@ -6,6 +6,7 @@ use crate::command::{cost, dataset};
 use crate::namespace::CoreNamespace;
 use crate::qos::core::Priced;
 use crate::request::{CommandState, Step};
+use crate::service::answers::take_buffer;
 use crate::service::requests::{Resolved, Running};
 use crate::service::wait_lists::WaitsFor;
 use crate::shares::{Share, WORK_PART};
@@ -18,9 +19,7 @@ impl Running<'_, '_> {
     /// Passes the command through its gates: its namespace, which must be open and still the one
     /// that it was checked against, and the tokens.
     pub(super) fn admit(&mut self) -> Step {
-        let Resolved {
-            entry, namespace, ..
-        } = self.resolve();
+        let entry = self.entry();
         debug_assert_eq!(
             entry.state(),
             CommandState::Dispatched,
@@ -29,6 +28,14 @@ impl Running<'_, '_> {
         if entry.nsid == NSID_BROADCAST {
             return self.admit_to_all();
         }
+        if entry.fused.is_some()
+            && let Some(step) = self.wait_for_first()
+        {
+            return step;
+        }
+        let Resolved {
+            entry, namespace, ..
+        } = self.resolve();
         // The identifier may belong to another namespace since the command was checked.
         let incarnation = entry.accounting.incarnation;
         let Some(namespace) = namespace.filter(|n| n.incarnation == incarnation) else {
@@ -219,18 +226,36 @@ impl Running<'_, '_> {
                 holding.may_take(length as usize, pool, limits),
             ),
         };
+        let second = entry.is_second_half();
         if let Err(share) = share {
+            if second && self.take_kept_buffer(largest) {
+                return true;
+            }
             self.wait_for_share(share);
             return false;
         }
         let turn = self.core.waiters.may_take(largest, pool);
         let connection = &mut *self.connection;
         if let Err(list) = turn.and_then(|()| connection.take_buffers(self.slot, largest, pool)) {
-            self.wait_in(list);
+            if second && self.take_kept_buffer(largest) {
+                return true;
+            }
+            self.wait_in(if second { WaitsFor::SHARE } else { list });
             self.core.stats.buffer_waits += 1;
             return false;
         }
         true
+    }
+
+    /// Takes a buffer outside of the pool for a second half, because all of the pool may be held by
+    /// first halves.
+    fn take_kept_buffer(&mut self, length: usize) -> bool {
+        let buffer = take_buffer(&self.core.capsule_buffers, length);
+        let taken = buffer.is_some();
+        if let Some((data, _)) = buffer {
+            self.entry().transfer.data = Some(data);
+        }
+        taken
     }
 
     /// Charges the device work of a command without a buffer. Returns false if the command waits

@@ -8,11 +8,13 @@
 
 use crate::change::ack::Pausing;
 use crate::change::step::{AfterPause, ChangeStep, Holder, Withdrawal};
+use crate::fences::DeviceId;
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, CoreSubsystem, Gate, Namespace};
 use crate::service::connection::{Connection, Owner};
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::CoreState;
+use crate::service::fences::fenced_block;
 use crate::service::poll_group::PollGroup;
 use crate::shares::Purpose;
 use base::mutation::{self, Mutation};
@@ -200,6 +202,7 @@ impl PollGroup {
                 }
             }
         }
+        opened.fence = fenced_block(&self.fences, DeviceId::of(&opened));
         // Before the identifier refers to the new namespace here: nothing that refers to another
         // volume by it may follow.
         for (_, connection) in self.connections.iter_mut() {

@@ -538,6 +538,7 @@ impl Connection {
                 core.connections.draining.push(self.key);
                 self.deadlines.close = cx.now + core.limits.drain_timeout;
                 self.arm(core, self.deadlines.close);
+                self.end_first(Status::ABORTED_MISSING_FUSED, core, cx);
                 self.drained(core, cx);
             }
             ConnectionState::AwaitingIcReq | ConnectionState::AwaitingConnect => {

@@ -442,6 +442,8 @@ impl PollGroup {
                     self.end_queues(controller.id, places.into_values(), cx);
                 }
                 Action::Abort { queue, cid, asker } => self.pass_abort(queue, cid, asker, cx),
+                Action::Fence(fence) => self.enter_fence(fence),
+                Action::Unfence(pair) => self.leave_fence(pair),
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::controller::registers::ControllerState;
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::controller::reply::View;
 use crate::extent_table::TablePool;
+use crate::fences::Fence;
 use crate::limits::{CAPSULE_BUFFERS, Limits, PUBLISH_INTERVAL};
 use crate::log_budget::LogBudget;
 use crate::message::CoreMessage;
@@ -50,6 +51,10 @@ pub(crate) enum Action {
         cid: u16,
         asker: Ticket,
     },
+    /// Fences the block of a fused pair.
+    Fence(Fence),
+    /// Removes the fence of a pair, by its second half.
+    Unfence(Ticket),
 }
 
 /// Commands and connections that wait for limited resources of the core.

@@ -367,6 +367,9 @@ impl Connection {
         if self.state() == ConnectionState::Draining {
             return None;
         }
+        if self.session.first_half.is_some() {
+            self.interrupt_pair(command, core, cx);
+        }
         let cid = command.cid();
         let (events, event_waits) = match &self.owner {
             Owner::Admin(controller) => (controller.events.waiting(), controller.events.has(cid)),
@@ -381,6 +384,7 @@ impl Connection {
         }
         if event_waits || session.commands.find(cid).is_some() {
             let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+            self.end_first(Status::ABORTED_FAILED_FUSED, core, cx);
             self.refuse(command, status, core, cx);
             return None;
         }
@@ -502,6 +506,7 @@ impl Arrival<'_, '_> {
     pub(crate) fn buffer(&mut self, length: u32) -> Result<(IoSlice, u32), WaitsFor> {
         let Self {
             connection,
+            command,
             core,
             cx,
             ..
@@ -526,6 +531,8 @@ impl Arrival<'_, '_> {
             Owner::Admin(_) if length <= ADMIN_IN_CAPSULE_BYTES as usize => {
                 holding.is_empty().then_some(&core.admin_buffers)
             }
+            // The first half of a fused pair keeps its buffer until the host sends the second one.
+            Owner::Io(_) if command.fuse() == Command::FUSE_FIRST => return Err(list),
             Owner::Io(_) if connection.session.transferring > 0 => Some(&core.capsule_buffers),
             _ => return Err(list),
         };

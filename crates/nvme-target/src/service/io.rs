@@ -26,6 +26,9 @@ impl<'d> Arrival<'_, 'd> {
     #[inline]
     pub(crate) fn begin_io(&mut self) -> Result<(), NotTaken> {
         let row = Row::of(self.command.opcode());
+        if self.command.fuse() != 0 {
+            return self.begin_half();
+        }
         match row.map(|row| row.form) {
             Some(Form::Read) => self.read(),
             Some(Form::Write) => self.write(),
@@ -42,13 +45,14 @@ impl<'d> Arrival<'_, 'd> {
             return Err(Status::INVALID_OPCODE.with_dnr().into());
         }
         let (command, nsid) = (self.command, self.command.nsid());
-        if row.form == Form::Flush && nsid == NSID_BROADCAST && command.fuse() == 0 {
+        if row.form == Form::Flush && nsid == NSID_BROADCAST {
             return self.admit(&Admitted {
                 kind: row.kind,
                 nsid,
                 incarnation: 0,
                 run: LbaCommand::parse(command),
                 bytes: 0,
+                fused: None,
             });
         }
         let access = &self.connection.access;
@@ -152,7 +156,8 @@ impl<'d> Arrival<'_, 'd> {
         let Payload::Whole(capsule, true) = self.payload else {
             return self.with_data(&admitted);
         };
-        if namespace.direct.is_none() || !namespace.is_open() {
+        let fenced = namespace.is_fenced(run.slba, run.blocks);
+        if namespace.direct.is_none() || !namespace.is_open() || fenced {
             return self.with_data(&admitted);
         }
         let data = command.data_pointer()?.capsule_data(capsule)?;
@@ -188,6 +193,7 @@ impl<'d> Arrival<'_, 'd> {
         let slot = self
             .connection
             .begin(self.command, admitted, self.core, self.cx.now)?;
+        self.join_pair(slot, admitted.fused);
         self.core.stamp(self.cx);
         Ok(self.connection.run(slot, self.core, self.cx))
     }
@@ -220,7 +226,7 @@ impl<'d> Arrival<'_, 'd> {
     }
 
     /// Begins a command whose data arrives from the host first.
-    fn with_data(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
+    pub(super) fn with_data(&mut self, admitted: &Admitted) -> Result<(), NotTaken> {
         let payload = self.payload;
         let inside = blocks::arrival(self.command.data_pointer()?, payload, admitted.bytes)?;
         let Some(inside) = inside else {

@@ -19,6 +19,7 @@
 //! | `controller` | admin and Fabrics commands; the end of controllers; notices to hosts |
 //! | `chap` | the authentication of queues |
 //! | `requests` | commands that have a slot, until they are answered |
+//! | `fused`, `fences` | pairs of fused commands; fences around their blocks |
 //! | `devices` | completions of devices, and requests that they had no room for |
 //! | `answers` | answers, R2Ts, events, and the output that is ready |
 //! | `connection`, `timers` | connections from accept to close; their deadlines |
@@ -42,6 +43,8 @@ mod controller;
 mod core;
 mod departures;
 mod devices;
+mod fences;
+mod fused;
 mod input;
 mod io;
 mod listeners;

@@ -6,7 +6,9 @@
 //! many cores are in use.
 
 use crate::change::step::Withdrawal;
-use crate::message::CoreMessage;
+use crate::fences::Fence;
+use crate::message::{CoreMessage, FenceDebt};
+use crate::request::Ticket;
 use crate::service::connection::Connection;
 use crate::service::core::CoreState;
 use crate::shared::Shared;
@@ -52,6 +54,18 @@ pub struct PollGroup {
     pub(super) still_held: Vec<SlabKey>,
     /// Pending removals and revocations.
     pub(super) withdrawals: Vec<Withdrawal>,
+    /// Fences: one per device, and for a moment the next one.
+    pub(super) fences: Vec<CoreFence>,
+}
+
+/// A fence on one core.
+#[derive(Debug)]
+pub(crate) struct CoreFence {
+    pub(crate) fence: Fence,
+    /// Commands at the device that may change the block; `None` until the fence takes effect.
+    pub(crate) waits_for: Option<Vec<Ticket>>,
+    /// Dropped once there are none.
+    pub(crate) debt: Option<Arc<FenceDebt>>,
 }
 
 impl PollGroup {
@@ -83,6 +97,7 @@ impl PollGroup {
             departing: None,
             still_held: Vec::new(),
             withdrawals: Vec::new(),
+            fences: Vec::new(),
         }
     }
 

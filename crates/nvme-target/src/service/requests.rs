@@ -189,6 +189,7 @@ impl Running<'_, '_> {
     ) {
         let Resolved { entry, states, .. } = self.resolve();
         let step = match part {
+            Some(part) if entry.fused.is_some() => return self.part_completed(part, result),
             Some(part) => extents::part_completed(entry, part, result, data),
             None if entry.range.commits => committed(entry, result, states),
             None => device::completed(entry, result, data),
@@ -237,6 +238,13 @@ impl Running<'_, '_> {
             limits,
             states,
         } = self.resolve();
+        if let Some(half) = entry.fused {
+            return self.execute_half(half);
+        }
+        let fence = namespace.as_ref().and_then(|namespace| namespace.fence);
+        if fence.is_some_and(|lba| entry.may_change(lba)) {
+            return Step::WaitForNamespace(entry.nsid);
+        }
         entry.enter(CommandState::Executing, states);
         entry.accounting.submitted = now;
         let namespace = namespace.as_deref();
@@ -326,6 +334,7 @@ impl Running<'_, '_> {
             "the device has nothing of a command that ends"
         );
         entry.status = Some(status);
+        let fused = entry.fused.take();
         if !entry.kind.sends_data() {
             if mutation::active(Mutation::BufferKept) && !status.is_success() {
                 std::mem::forget(entry.transfer.data.take());
@@ -355,6 +364,9 @@ impl Running<'_, '_> {
             self.connection.answer(self.slot, self.core, self.cx);
         } else {
             self.connection.free(self.slot, self.core);
+        }
+        if let Some(half) = fused {
+            self.fail_other(half);
         }
     }
 
@@ -550,7 +562,9 @@ impl Connection {
         let subsystem = self.access.subsystem;
         let entry = self.session.commands.slot(slot);
         let aborted = match entry.state() {
-            CommandState::WaitingForNamespace | CommandState::WaitingForBuffer => true,
+            CommandState::WaitingForNamespace
+            | CommandState::WaitingForBuffer
+            | CommandState::WaitingForFused => true,
             CommandState::WaitingForTokens => {
                 let (paying, number) = (entry.paying_namespace(), entry.order.line);
                 let queue = self.token_queue(paying);

@@ -109,6 +109,9 @@ impl Service for PollGroup {
             CoreMessage::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
             CoreMessage::Computed { connection, result } => self.computed(connection, result, cx),
+            CoreMessage::Fence(debt) => self.fence(debt),
+            CoreMessage::Fenced(fence) => self.fenced(fence, cx),
+            CoreMessage::Unfence(fence) => self.unfence(fence),
             CoreMessage::Depart { departure, debt } => self.depart(departure, debt, cx),
             CoreMessage::Stay { debt } => self.stay(debt),
             CoreMessage::TakeOver(arrival) => self.take_over(*arrival, cx),
@@ -137,6 +140,7 @@ impl Service for PollGroup {
         self.scale(cx);
         self.run_moves(cx);
         self.run_departure(cx);
+        self.run_fences();
         self.core.publish(cx, self.connections.len());
     }
 

@@ -258,6 +258,14 @@ impl CommandTable {
         taken.any(|slot| slot.kind.changes_data())
     }
 
+    /// Returns the slots of the commands that are executing.
+    pub(crate) fn executing(&self) -> impl Iterator<Item = u16> {
+        let used = if self.used > 0 { &self.slots[..] } else { &[] };
+        let numbered = (0u16..).zip(used);
+        let executing = numbered.filter(|(_, slot)| slot.state() == CommandState::Executing);
+        executing.map(|(number, _)| number)
+    }
+
     /// Returns the slots of all outstanding commands.
     pub(crate) fn occupied(&self) -> Vec<u16> {
         let numbered = (0u16..).zip(&self.slots);

@@ -25,6 +25,11 @@ impl Held {
         self.capsules + commands.used() < commands.entries()
     }
 
+    /// Returns true if no capsule is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.capsules == 0
+    }
+
     /// Holds a capsule with `data_length` bytes of data, which [`push`](Self::push) adds.
     pub(crate) fn begin(&mut self, command: Command, data_length: u32, format: &PduFormat) {
         let mut header = [0; PREFIX_BYTES_MAX];

@@ -100,6 +100,10 @@ impl Session {
         let Some(held) = &mut self.held else {
             return false;
         };
+        if self.first_half.is_some() && held.is_empty() {
+            // The process that takes the connection over has no first half.
+            return false;
+        }
         let format = self.output.format();
         match *pdu {
             Pdu::Pdu {

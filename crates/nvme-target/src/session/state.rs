@@ -1,6 +1,7 @@
 //! A session's state.
 
 use crate::limits::Limits;
+use crate::request::OtherHalf;
 use crate::session::commands::CommandTable;
 use crate::session::held::Held;
 use crate::session::output::Output;
@@ -31,6 +32,9 @@ pub(crate) struct Session {
     pub(crate) receive_quantum: Option<NonZeroUsize>,
     /// The command that waits for a buffer, with the input behind it.
     pub(crate) stalled: Option<Box<Stalled>>,
+    /// First half of a fused pair of which the second half is to be the next command; counted in
+    /// `transferring`, because the host has to send it.
+    pub(crate) first_half: Option<OtherHalf>,
     /// Commands are held for the process that takes the connection over, not executed.
     pub(crate) held: Option<Box<Held>>,
     /// Time of the last input, or of the last resumption of input that had waited.
@@ -79,6 +83,7 @@ impl Session {
             digest_errors: 0,
             receive_quantum: None,
             stalled: None,
+            first_half: None,
             held: None,
             last_input: now,
             resumed: Time::ZERO,
@@ -87,11 +92,19 @@ impl Session {
         }
     }
 
+    /// Sets the first half that waits for the next command.
+    pub(crate) fn set_first_half(&mut self, half: Option<OtherHalf>) {
+        self.transferring += u32::from(half.is_some());
+        self.transferring -= u32::from(self.first_half.is_some());
+        self.first_half = half;
+    }
+
     /// Returns true if nothing is in flight that a move to another core would have to transfer.
     pub(crate) fn is_quiet(&self) -> bool {
         self.commands.used() == 0
             && self.output.is_idle()
             && self.stalled.is_none()
+            && self.first_half.is_none()
             && self.receiver.framer().carried().is_some()
     }
 

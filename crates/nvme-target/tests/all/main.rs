@@ -21,6 +21,7 @@ mod end_controller;
 mod ending_moves;
 mod extents;
 mod fields;
+mod fused;
 mod identifiers;
 mod interoperate;
 mod knobs;

@@ -72,7 +72,12 @@ impl Command {
         FabricsType(self.0[4])
     }
 
-    /// FUSE: 0 for an ordinary command, 1 first and 2 second of a fused pair.
+    /// FUSE of the first command of a fused pair.
+    pub const FUSE_FIRST: u8 = 1;
+    /// FUSE of the second command of a fused pair.
+    pub const FUSE_SECOND: u8 = 2;
+
+    /// FUSE: 0 for an ordinary command.
     #[inline]
     pub const fn fuse(&self) -> u8 {
         self.0[1] & FUSE_MASK

@@ -133,7 +133,7 @@ layout! {
         nn: u32 = 516,
         /// ONCS: optional I/O commands.
         oncs: u16 = 520,
-        /// FUSES: fused operations.
+        /// FUSES: fused operations; bit 0 is Compare and Write.
         fuses: u16 = 522,
         /// FNA: Format NVM attributes.
         fna: u8 = 524,
@@ -255,6 +255,8 @@ impl IdentifyController {
     pub const ANACAP_CHANGE: u8 = 1 << 4;
     /// ANACAP: a namespace never changes its group while attached.
     pub const ANACAP_STABLE_GROUPS: u8 = 1 << 6;
+    /// FUSES: Compare and Write.
+    pub const FUSES_COMPARE_AND_WRITE: u16 = 1 << 0;
     /// ONCS: Compare.
     pub const ONCS_COMPARE: u16 = 1 << 0;
     /// ONCS: Dataset Management.
