@@ -11,6 +11,9 @@ use crate::nvme::log_page::{
     ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedFeatures,
     SupportedLogPages,
 };
+use crate::nvme::reservation::{
+    AcquireData, RegisterData, RegisteredController, ReleaseData, ReservationLog, ReservationStatus,
+};
 use crate::nvme::{IdentifyController, IdentifyNamespace};
 
 /// Random bytes from a seed, so that a case need not store a page.
@@ -58,6 +61,12 @@ proptest! {
             ChangedNamespaces,
             EffectsLog,
             AnaLogHeader,
+            AcquireData,
+            RegisterData,
+            RegisteredController,
+            ReleaseData,
+            ReservationLog,
+            ReservationStatus,
             AnaGroupDescriptor,
             HostBehavior,
             ConnectData,

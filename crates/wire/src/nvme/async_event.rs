@@ -43,6 +43,8 @@ impl AsyncEvent {
     pub const ANA_CHANGE: Self = Self::new(Self::NOTICE, 0x03, LogPageId::ANA);
     /// The discovery log page changed.
     pub const DISCOVERY_LOG_CHANGE: Self = Self::new(Self::NOTICE, 0xf0, LogPageId::DISCOVERY);
+    /// A reservation notification is available.
+    pub const RESERVATION: Self = Self::new(Self::COMMAND_SET, 0x00, LogPageId::RESERVATION);
     /// The controller failed permanently.
     pub const PERSISTENT_INTERNAL_ERROR: Self = Self::new(Self::ERROR, 0x03, LogPageId::ERROR);
     /// The controller had an internal error and continues.
@@ -78,6 +80,7 @@ impl core::fmt::Display for AsyncEvent {
             Self::FIRMWARE_ACTIVATION_STARTING => "firmware activation starting",
             Self::ANA_CHANGE => "asymmetric namespace access change",
             Self::DISCOVERY_LOG_CHANGE => "discovery log page change",
+            Self::RESERVATION => "reservation notification",
             Self::PERSISTENT_INTERNAL_ERROR => "persistent internal error",
             Self::TRANSIENT_INTERNAL_ERROR => "transient internal error",
             Self::RELIABILITY_DEGRADED => "reliability degraded",

@@ -265,6 +265,8 @@ impl IdentifyController {
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// ONCS: Save in Set Features, and Select in Get Features.
     pub const ONCS_SAVE_AND_SELECT: u16 = 1 << 4;
+    /// ONCS: reservations.
+    pub const ONCS_RESERVATIONS: u16 = 1 << 5;
     /// ONCS: Timestamp.
     pub const ONCS_TIMESTAMP: u16 = 1 << 6;
     /// ONCS: Verify.

@@ -18,6 +18,7 @@ pub mod io;
 pub mod log_page;
 pub mod nqn;
 pub mod opcode;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 mod status_names;

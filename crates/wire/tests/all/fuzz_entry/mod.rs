@@ -23,6 +23,10 @@ use wire::nvme::log_page::{
     ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedFeatures,
     SupportedLogPages,
 };
+use wire::nvme::reservation::{
+    AcquireData, RegisterData, RegisteredController, ReleaseData, ReservationAcquire,
+    ReservationLog, ReservationRegister, ReservationRelease, ReservationReport, ReservationStatus,
+};
 use wire::nvme::{
     AdminCommand, AsyncEvent, Command, Completion, ExtentsCommand, IdentifyController,
     IdentifyNamespace, Nqn,
@@ -305,6 +309,21 @@ pub(crate) fn command(input: &[u8]) {
         if let Ok(parsed) = AdminCommand::parse(&command) {
             assert_eq!(AdminCommand::parse(&parsed.encode(cid)), Ok(parsed));
         }
+        if let Some(parsed) = ReservationRegister::parse(&command) {
+            let again = parsed.encode(command.nsid(), cid);
+            assert_eq!(ReservationRegister::parse(&again), Some(parsed));
+        }
+        if let Some(parsed) = ReservationAcquire::parse(&command) {
+            let again = parsed.encode(command.nsid(), cid);
+            assert_eq!(ReservationAcquire::parse(&again), Some(parsed));
+        }
+        if let Some(parsed) = ReservationRelease::parse(&command) {
+            let again = parsed.encode(command.nsid(), cid);
+            assert_eq!(ReservationRelease::parse(&again), Some(parsed));
+        }
+        let report = ReservationReport::parse(&command);
+        let again = report.encode(command.nsid(), cid);
+        assert_eq!(ReservationReport::parse(&again), report);
         if let Ok(parsed) = FabricsCommand::parse(&command) {
             assert_eq!(FabricsCommand::parse(&parsed.encode(cid)), Ok(parsed));
         }
@@ -367,6 +386,12 @@ pub(crate) fn structure(input: &[u8]) {
         FirmwareSlotLog,
         ChangedNamespaces,
         EffectsLog,
+        AcquireData,
+        RegisterData,
+        RegisteredController,
+        ReleaseData,
+        ReservationLog,
+        ReservationStatus,
         HostBehavior,
         ConnectData,
         DiscoveryLogHeader,
