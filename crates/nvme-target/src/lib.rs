@@ -22,6 +22,7 @@ mod permit;
 pub mod probe;
 mod qos;
 mod request;
+mod reservation;
 mod service;
 mod session;
 mod shared;
@@ -49,6 +50,7 @@ pub use qos::access::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOption
 pub use qos::device::DeviceQos;
 pub use qos::record::Windows;
 pub use qos::snapshot::{ServiceClass, TenantSnapshot};
+pub use reservation::kept::{Registrant, ReservationRecord, ReservationSnapshot};
 pub use service::{Held, PollGroup};
 pub use shared::Referral;
 pub use snapshot::{

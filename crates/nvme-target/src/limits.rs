@@ -15,6 +15,14 @@ use wire::nvme::{ExtentEntry, ExtentTerms};
 /// Namespace List holds 1,024 entries. `[NVMe Base 2.0 §5.16.1.5]`
 pub const NAMESPACES_MAX: u32 = 1024;
 
+/// Registrants of a namespace. Each is a host, of which a cluster has a few; a report lists them in
+/// 64 bytes for each of their controllers.
+pub const REGISTRANTS_MAX: usize = 128;
+
+/// Reservation notifications that a controller keeps until its host reads them; older ones are
+/// dropped, which LPC shows.
+pub const RESERVATION_NOTICES_MAX: usize = 64;
+
 /// Subsystems of a target. At 1,024 bytes per entry, subsystems and referrals fit into a discovery
 /// log page of one 1 MiB transfer.
 pub const SUBSYSTEMS_MAX: usize = 512;

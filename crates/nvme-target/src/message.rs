@@ -16,6 +16,7 @@ use base::SlabKey;
 use reactor::{MailboxSender, Stream};
 use secure::chap::JobResult;
 use std::sync::Arc;
+use wire::nvme::Status;
 
 /// A message to a core, from another core or from the control plane. Only the target creates
 /// messages.
@@ -61,6 +62,8 @@ pub(crate) enum CoreMessage {
     },
     /// The controller of an End Controller command has ended completely.
     Ended { asker: Ticket },
+    /// Status of a command that changes reservations.
+    Reserved { asker: Ticket, status: Status },
     /// Outcome of an Abort that was passed to another core.
     Aborted { asker: Ticket, aborted: bool },
     /// Result of the connection's job of DH-HMAC-CHAP; `None` if too many jobs wait.

@@ -10,6 +10,7 @@ use crate::line::Line;
 use crate::qos::core::Done;
 use crate::qos::device::DeviceQos;
 use crate::request::Ticket;
+use crate::reservation::state::{Exclusion, Reservations};
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
 use base::Time;
 use block::{
@@ -19,8 +20,8 @@ use block::{
 use qos::PricedOperation;
 use reactor::{Context, Driver, OpNamespace};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use switch::{Class, PerClass};
 use wire::nvme::Status;
 use wire::nvme::ana::AnaState;
@@ -94,6 +95,8 @@ pub(crate) struct Namespace {
     pub(crate) incarnation: u32,
     /// State of its ANA group: an [`AnaState`].
     ana: AtomicU8,
+    /// Registrations and the reservation; changed by their own thread only.
+    reservations: Mutex<Reservations>,
     pub(crate) stats: PerCore<SharedNamespaceStats>,
     pub(crate) latency: PerCore<SharedNamespaceLatency>,
 }
@@ -105,6 +108,7 @@ impl Namespace {
             options,
             incarnation: 0,
             ana: AtomicU8::new(ana as u8),
+            reservations: Mutex::default(),
             stats: PerCore::new(cores),
             latency: PerCore::new(cores),
         }
@@ -122,6 +126,13 @@ impl Namespace {
 
     pub(crate) fn set_ana(&self, state: AnaState) {
         self.ana.store(state as u8, Ordering::Release);
+    }
+
+    /// Returns registrations and the reservation.
+    pub(crate) fn reservations(&self) -> MutexGuard<'_, Reservations> {
+        // It is replaced as a whole.
+        let locked = self.reservations.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the identity by which hosts recognise the volume.
@@ -316,6 +327,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) incarnation: u32,
     /// State of its ANA group on this core.
     pub(crate) ana: AnaState,
+    /// The reservation that commands are checked against on this core.
+    pub(crate) exclusion: Option<Exclusion>,
     pub(crate) gate: Gate,
     /// The block that only a fused pair may change.
     pub(crate) fence: Option<u64>,
@@ -352,6 +365,7 @@ impl CoreNamespace {
                 geometry.block_bytes
             )));
         }
+        let exclusion = shared.reservations().exclusion();
         Ok(Self {
             direct: channel.direct(),
             channel,
@@ -364,6 +378,7 @@ impl CoreNamespace {
             scheduler: None,
             incarnation: shared.incarnation,
             ana: shared.ana(),
+            exclusion,
             gate: Gate::Open,
             fence: None,
             in_flight: 0,

@@ -15,6 +15,8 @@ use crate::limits::Limits;
 use crate::message::{CoreMessage, Message};
 use crate::permit::Permits;
 use crate::qos::access::AccessRules;
+use crate::reservation::job::Job;
+use crate::reservation::kept::{Keeper, ReservationRecord};
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
@@ -28,7 +30,7 @@ use secure::KeyRing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use switch::Knobs;
 
@@ -78,6 +80,14 @@ pub(crate) struct Shared {
     pub(crate) attempts: Arc<Attempts>,
     /// Runs the jobs of DH-HMAC-CHAP; unset: the core does, as in a simulation.
     pub(crate) runs_jobs: OnceLock<fn(AuthenticationJob)>,
+    /// Executes commands that change reservations; unset in a simulation, which refuses them.
+    pub(crate) reserver: OnceLock<mpsc::Sender<Job>>,
+    /// Keeps persistent reservations; unset: hosts cannot have any.
+    pub(crate) reservation_keeper: OnceLock<Keeper>,
+    /// Reservations of namespaces that are added later.
+    kept_reservations: Mutex<Vec<ReservationRecord>>,
+    /// Held during a change, which serialises changes.
+    changing: Mutex<()>,
     /// Options of sockets; set at start.
     pub(crate) socket: OnceLock<SocketOptions>,
     /// Commands were abandoned at the end of the drain time.
@@ -103,6 +113,10 @@ impl Shared {
             keys: Arc::default(),
             attempts: Arc::default(),
             runs_jobs: OnceLock::new(),
+            reserver: OnceLock::new(),
+            reservation_keeper: OnceLock::new(),
+            kept_reservations: Mutex::default(),
+            changing: Mutex::default(),
             socket: OnceLock::new(),
             configuration: Mutex::default(),
             controllers: Mutex::default(),
@@ -131,6 +145,16 @@ impl Shared {
 
     pub(crate) fn controllers(&self) -> MutexGuard<'_, Controllers> {
         lock(&self.controllers)
+    }
+
+    /// Begins a change, after the previous one.
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
+    }
+
+    /// Returns the reservations of namespaces that are added later.
+    pub(crate) fn kept_reservations(&self) -> MutexGuard<'_, Vec<ReservationRecord>> {
+        lock(&self.kept_reservations)
     }
 
     /// Returns the knobs; `None` until they are set.

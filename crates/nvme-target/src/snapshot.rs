@@ -5,6 +5,7 @@ use crate::controller::registry::ControllerKind;
 use crate::latency::Latency;
 use crate::limits::Limits;
 use crate::qos::snapshot::TenantSnapshot;
+use crate::reservation::kept::ReservationSnapshot;
 use crate::shared::Referral;
 use crate::stats::CoreStats;
 use crate::switch::stats::SwitchStats;
@@ -79,6 +80,8 @@ pub struct NamespaceSnapshot {
     pub read_only: bool,
     /// UUID, as text.
     pub uuid: String,
+    /// Registrations and the reservation.
+    pub reservations: ReservationSnapshot,
     /// Read commands.
     pub reads: OperationSnapshot,
     /// Write commands.

@@ -7,6 +7,7 @@
 
 use crate::change::ack::Pausing;
 use crate::controller::handed::HandedController;
+use crate::reservation::kept::ReservationRecord;
 use crate::session::commands::Terms;
 use reactor::tls::Session;
 use reactor::{ListeningSocket, SocketOptions, Stream};
@@ -108,6 +109,8 @@ pub(crate) struct Left {
     pub(crate) newest: u16,
     pub(crate) connections: Vec<Departed>,
     pub(crate) listeners: Vec<ListeningSocket>,
+    /// Reservations of all namespaces.
+    pub(crate) reservations: Vec<ReservationRecord>,
 }
 
 impl Departure {
@@ -175,7 +178,11 @@ pub struct Handed(pub(crate) Left);
 /// The state of a [`Handed`], without sockets and TLS.
 #[derive(Debug, Deserialize)]
 pub struct HandedState {
-    newest: u16,
+    /// Absent if `reserved` has it.
+    newest: Option<u16>,
+    /// The same with the reservations, if there are any: an earlier program, which would lose them,
+    /// misses `newest` and refuses the state.
+    reserved: Option<(u16, Vec<ReservationRecord>)>,
     /// Each with the length of the state of its TLS, 0 without.
     connections: Vec<(usize, HandedQueue)>,
 }
@@ -183,7 +190,10 @@ pub struct HandedState {
 /// The same, by reference.
 #[derive(Serialize)]
 struct StateOf<'a> {
-    newest: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    newest: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<(u16, &'a [ReservationRecord])>,
     connections: Vec<(usize, &'a HandedQueue)>,
 }
 
@@ -213,9 +223,15 @@ impl Handed {
             bytes.extend_from_slice(&queue.rest);
             connections.push((session.len(), queue));
         }
-        let newest = self.0.newest;
-        let state = StateOf {
+        let Left {
             newest,
+            reservations,
+            ..
+        } = &self.0;
+        let reserves = reservations.iter().any(ReservationRecord::is_used);
+        let state = StateOf {
+            newest: (!reserves).then_some(*newest),
+            reserved: reserves.then_some((*newest, reservations)),
             connections,
         };
         (state, bytes)
@@ -256,7 +272,10 @@ impl Handed {
         }
         let mut bytes = Fields(bytes);
         let mut connections = Vec::new();
-        let newest = state.newest;
+        let (newest, reservations) = match (state.newest, state.reserved) {
+            (_, Some(reserved)) => reserved,
+            (newest, None) => (newest.ok_or_else(short)?, Vec::new()),
+        };
         let states = state.connections.into_iter();
         for ((tls_bytes, mut queue), stream) in states.zip(sockets.connections) {
             let tls = bytes.bytes(tls_bytes).ok_or_else(short)?;
@@ -273,6 +292,7 @@ impl Handed {
         let listeners = sockets.listeners;
         Ok(Self(Left {
             newest,
+            reservations,
             connections,
             listeners,
         }))

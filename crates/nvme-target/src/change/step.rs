@@ -23,6 +23,8 @@ pub(crate) enum ChangeStep {
     Pause(u32, u32),
     /// Opens the gate again.
     Resume(u32, u32, AfterPause),
+    /// Applies a namespace's reservation to commands that have not begun at the device.
+    Reserve(u32, u32),
     /// Looks up the rights of the hosts of I/O queues again.
     AskRules,
     /// Sets new knobs.

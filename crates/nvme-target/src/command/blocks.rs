@@ -5,6 +5,7 @@ use crate::limits::Limits;
 use crate::namespace::CoreNamespace;
 use crate::qos::access::Rights;
 use crate::request::OtherHalf;
+use crate::reservation::state::HostId;
 use crate::session::event::Payload;
 use block::Direct;
 use reactor::{IoSlice, Memory, UnorderedStores};
@@ -25,20 +26,21 @@ pub(crate) struct Admitted {
     pub(crate) fused: Option<OtherHalf>,
 }
 
-/// Checks a command by its row: namespace, its ANA state, the host's rights to every block, size,
-/// range, write protection, PRACT. Returns it with its namespace. Lists of ranges and tables of
-/// extents are checked block by block when they have arrived.
+/// Checks a command by its row: namespace, its ANA state and reservation, the host's rights to every
+/// block, size, range, write protection, PRACT. Returns it with its namespace. Lists of ranges and
+/// tables of extents are checked block by block when they have arrived.
 #[inline]
 pub(crate) fn check<'n>(
     row: &Row,
     command: &Command,
-    rights: Option<&Rights>,
+    (host, rights): (&HostId, Option<&Rights>),
     namespace: Option<&'n mut CoreNamespace>,
     limits: &Limits,
 ) -> Result<(Admitted, &'n mut CoreNamespace), Status> {
     let run = LbaCommand::parse(command);
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     namespace.check_access()?;
+    check_reservation(row, host, namespace)?;
     let names_run = !matches!(row.form, Form::Ranges | Form::Extents | Form::Flush);
     let mut bytes = 0;
     if names_run {
@@ -78,6 +80,21 @@ pub(crate) fn check<'n>(
         fused: None,
     };
     Ok((admitted, namespace))
+}
+
+/// Refuses a command that the reservation of its namespace excludes.
+#[inline]
+pub(crate) fn check_reservation(
+    row: &Row,
+    host: &HostId,
+    namespace: &CoreNamespace,
+) -> Result<(), Status> {
+    match &namespace.exclusion {
+        Some(exclusion) if exclusion.refuses(host, row.access) => {
+            Err(Status::RESERVATION_CONFLICT.with_dnr())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks that a command whose answer has `bytes` bytes of data carries no data itself.

@@ -6,6 +6,7 @@
 //! from the rows.
 
 use crate::limits::Limits;
+use crate::reservation::state::Access;
 use block::Operation;
 use qos::PricedOperation;
 use qos::access::Need;
@@ -30,12 +31,16 @@ pub(crate) enum CommandKind {
     Dataset,
     ReadExtents,
     WriteExtents,
+    Register,
+    Report,
+    Acquire,
+    Release,
 }
 
 /// The form of a command: how it begins, and how it is sent to its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Executed by a controller; no device request.
+    /// Executed by a controller or by the thread of reservations; no device request.
     Controller,
     /// Data of a block range for the host: one request, or none if the device is memory.
     Read,
@@ -81,6 +86,8 @@ pub(crate) struct Row {
     pub(crate) form: Form,
     /// The operation as which it is priced and counted.
     pub(crate) price: PricedOperation,
+    /// Its access to blocks, which a reservation may refuse. `[NVMe Base 2.0 §8.19.1]`
+    pub(crate) access: Access,
     /// PRACT may be 1.
     pub(crate) pract: bool,
     /// Its bit in ONCS; 0 for a mandatory command.
@@ -88,8 +95,15 @@ pub(crate) struct Row {
     offered: Offered,
 }
 
-const fn row(kind: CommandKind, opcode: IoOpcode, form: Form, price: PricedOperation) -> Row {
+const fn row(
+    kind: CommandKind,
+    opcode: IoOpcode,
+    form: Form,
+    price: PricedOperation,
+    access: Access,
+) -> Row {
     Row {
+        access,
         kind,
         opcode,
         form,
@@ -133,23 +147,27 @@ impl Row {
 
 /// Rows by [`CommandKind`].
 #[rustfmt::skip]
-static TABLE: [Row; 11] = {
+static TABLE: [Row; 15] = {
     use CommandKind as Kind;
     use IdentifyController as Id;
     use IoOpcode as Op;
     use PricedOperation as Price;
     [
-        row(Kind::Admin, Op::FABRICS, Form::Controller, Price::Read),
-        row(Kind::Shutdown, Op::FABRICS, Form::Flush, Price::Flush),
-        row(Kind::Read, Op::READ, Form::Read, Price::Read),
-        row(Kind::Write, Op::WRITE, Form::Write, Price::Write),
-        row(Kind::Compare, Op::COMPARE, Form::Data, Price::Compare).oncs(Id::ONCS_COMPARE),
-        row(Kind::Verify, Op::VERIFY, Form::Blocks, Price::Verify).oncs(Id::ONCS_VERIFY).without_pract(),
-        row(Kind::WriteZeroes, Op::WRITE_ZEROES, Form::Blocks, Price::WriteZeroes).oncs(Id::ONCS_WRITE_ZEROES),
-        row(Kind::Flush, Op::FLUSH, Form::Flush, Price::Flush),
-        row(Kind::Dataset, Op::DATASET_MANAGEMENT, Form::Ranges, Price::Deallocate).oncs(Id::ONCS_DATASET_MANAGEMENT),
-        row(Kind::ReadExtents, Op::READ_EXTENTS, Form::Extents, Price::Read).with_extents(),
-        row(Kind::WriteExtents, Op::WRITE_EXTENTS, Form::Extents, Price::Write).with_extents(),
+        row(Kind::Admin, Op::FABRICS, Form::Controller, Price::Read, Access::Free),
+        row(Kind::Shutdown, Op::FABRICS, Form::Flush, Price::Flush, Access::Free),
+        row(Kind::Read, Op::READ, Form::Read, Price::Read, Access::Read),
+        row(Kind::Write, Op::WRITE, Form::Write, Price::Write, Access::Write),
+        row(Kind::Compare, Op::COMPARE, Form::Data, Price::Compare, Access::Read).oncs(Id::ONCS_COMPARE),
+        row(Kind::Verify, Op::VERIFY, Form::Blocks, Price::Verify, Access::Read).oncs(Id::ONCS_VERIFY).without_pract(),
+        row(Kind::WriteZeroes, Op::WRITE_ZEROES, Form::Blocks, Price::WriteZeroes, Access::Write).oncs(Id::ONCS_WRITE_ZEROES),
+        row(Kind::Flush, Op::FLUSH, Form::Flush, Price::Flush, Access::Write),
+        row(Kind::Dataset, Op::DATASET_MANAGEMENT, Form::Ranges, Price::Deallocate, Access::Write).oncs(Id::ONCS_DATASET_MANAGEMENT),
+        row(Kind::ReadExtents, Op::READ_EXTENTS, Form::Extents, Price::Read, Access::Read).with_extents(),
+        row(Kind::WriteExtents, Op::WRITE_EXTENTS, Form::Extents, Price::Write, Access::Write).with_extents(),
+        row(Kind::Register, Op::RESERVATION_REGISTER, Form::Controller, Price::Read, Access::Free).oncs(Id::ONCS_RESERVATIONS),
+        row(Kind::Report, Op::RESERVATION_REPORT, Form::Controller, Price::Read, Access::Free).oncs(Id::ONCS_RESERVATIONS),
+        row(Kind::Acquire, Op::RESERVATION_ACQUIRE, Form::Controller, Price::Read, Access::Free).oncs(Id::ONCS_RESERVATIONS),
+        row(Kind::Release, Op::RESERVATION_RELEASE, Form::Controller, Price::Read, Access::Free).oncs(Id::ONCS_RESERVATIONS),
     ]
 };
 
@@ -222,7 +240,9 @@ impl CommandKind {
     /// ignore, and for a command without device requests.
     pub(crate) const fn operation(self, durable: bool, deallocate: bool) -> Option<Operation> {
         Some(match self {
-            Self::Admin => return None,
+            Self::Admin | Self::Register | Self::Report | Self::Acquire | Self::Release => {
+                return None;
+            }
             Self::Read | Self::ReadExtents => Operation::Read,
             Self::Write | Self::WriteExtents => Operation::Write { durable },
             Self::Compare => Operation::Compare,
@@ -282,7 +302,8 @@ mod tests {
 
     #[test]
     fn data_travels_as_the_operation_says() {
-        for row in KINDS.iter().flatten().map(|kind| kind.row()) {
+        let rows = KINDS.iter().flatten().map(|kind| kind.row());
+        for row in rows.filter(|row| row.form != Form::Controller) {
             let operation = row.kind.operation(false, true).expect("it has a device");
             assert_eq!(
                 row.kind.changes_data(),

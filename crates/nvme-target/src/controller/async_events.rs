@@ -3,12 +3,14 @@
 //! A notice is sent once, and again only after the host has read its log page, so that frequent
 //! changes do not flood a host.
 
-use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
+use crate::limits::{ASYNC_EVENT_REQUESTS_MAX, RESERVATION_NOTICES_MAX};
+use crate::reservation::state::HostId;
 use base::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::log_page::LogPageId;
+use wire::nvme::reservation::{ReservationLog, ReservationNotice};
 use wire::nvme::{AsyncEvent, Status};
 
 /// An event that hosts are notified of.
@@ -20,11 +22,19 @@ pub(crate) enum Notice {
     Ana,
     /// The discovery log page changed.
     Discovery,
+    /// Another host changed registrations or the reservation of a namespace.
+    Reservation {
+        nsid: u32,
+        /// HOSTID of the host that is notified.
+        host: HostId,
+        kind: ReservationNotice,
+    },
 }
 
 const NAMESPACE: u8 = 1 << 0;
 const DISCOVERY: u8 = 1 << 1;
 const ANA: u8 = 1 << 2;
+const RESERVATION: u8 = 1 << 3;
 
 /// The dword of the configuration, for a process that takes the controller over.
 #[derive(Serialize, Deserialize)]
@@ -42,6 +52,15 @@ pub(crate) struct AsyncEvents {
     /// Notices that were sent, and whose log page was not read since.
     masked: u8,
     changed: BTreeSet<u32>,
+    /// Reservation Notification Mask of each namespace, if not 0.
+    #[serde(default)]
+    pub(crate) reservation_masks: BTreeMap<u32, u32>,
+    /// Reservation notifications that the host has not read: LPC, type, NSID.
+    #[serde(default)]
+    reservations: VecDeque<(u64, u8, u32)>,
+    /// Number of reservation notifications so far.
+    #[serde(default)]
+    reservation_count: u64,
 }
 
 impl AsyncEvents {
@@ -90,9 +109,38 @@ impl AsyncEvents {
             }
             Notice::Ana => (ANA, AsyncEventConfiguration::ANA_CHANGE),
             Notice::Discovery => (DISCOVERY, AsyncEventConfiguration::DISCOVERY_LOG_CHANGE),
+            Notice::Reservation { nsid, kind, .. } => return self.raise_reservation(nsid, kind),
         };
         if self.configuration.contains(wanted) {
             self.pending |= bit;
+        }
+    }
+
+    fn raise_reservation(&mut self, nsid: u32, kind: ReservationNotice) {
+        let mask = self.reservation_masks.get(&nsid).copied();
+        if mask.unwrap_or_default() & kind.mask() != 0 {
+            return;
+        }
+        self.reservation_count += 1;
+        if self.reservations.len() >= RESERVATION_NOTICES_MAX {
+            self.reservations.pop_front();
+        }
+        let entry = (self.reservation_count, kind as u8, nsid);
+        self.reservations.push_back(entry);
+        self.pending |= RESERVATION;
+    }
+
+    /// Returns the oldest reservation notification. `[NVMe Base 2.0 §5.16.1.24]`
+    pub(crate) fn reservation_log(&self) -> ReservationLog {
+        let Some(&(count, kind, nsid)) = self.reservations.front() else {
+            return ReservationLog::default();
+        };
+        let available = self.reservations.len() - 1;
+        ReservationLog {
+            count,
+            kind,
+            available: u8::try_from(available).unwrap_or(u8::MAX),
+            nsid,
         }
     }
 
@@ -101,6 +149,7 @@ impl AsyncEvents {
         let ready = self.pending & !self.masked;
         let (bit, event) = match ready {
             0 => return None,
+            _ if ready & RESERVATION != 0 => (RESERVATION, AsyncEvent::RESERVATION),
             _ if ready & ANA != 0 => (ANA, AsyncEvent::ANA_CHANGE),
             _ if ready & NAMESPACE != 0 => (NAMESPACE, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED),
             _ => (DISCOVERY, AsyncEvent::DISCOVERY_LOG_CHANGE),
@@ -119,6 +168,13 @@ impl AsyncEvents {
                 self.changed.clear();
             }
             LogPageId::ANA => self.masked &= !ANA,
+            LogPageId::RESERVATION => {
+                self.reservations.pop_front();
+                self.masked &= !RESERVATION;
+                if !self.reservations.is_empty() {
+                    self.pending |= RESERVATION;
+                }
+            }
             LogPageId::DISCOVERY => self.masked &= !DISCOVERY,
             _ => {}
         }

@@ -2,7 +2,9 @@
 
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::{Controller, Features};
+use crate::reservation::state::Request;
 use base::Time;
+use qos::access::Need;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::feature::{
     AsyncEventConfiguration, CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId,
@@ -84,6 +86,7 @@ pub(crate) fn get(
             let queue_classes = current && controller.shared.queues().classes;
             HostExtensions { queue_classes }.to_dword()
         }
+        id if is_of_reservations(id) => of_reservations(controller, id, get.nsid, current)?,
         FeatureId::TIMESTAMP => return timestamp(&features, data, view.now),
         FeatureId::HOST_BEHAVIOR => {
             let behavior = if current {
@@ -118,7 +121,11 @@ pub(crate) fn has(controller: &Controller, feature: FeatureId) -> bool {
 fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
     let changeable = match feature {
         FeatureId::HOST_IDENTIFIER => 0,
-        FeatureId::ERROR_RECOVERY => CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
+        FeatureId::ERROR_RECOVERY
+        | FeatureId::RESERVATION_NOTIFICATION_MASK
+        | FeatureId::RESERVATION_PERSISTENCE => {
+            CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC
+        }
         FeatureId::VOLATILE_WRITE_CACHE if !controller.has_volatile_cache() => return Err(INVALID),
         FeatureId::ARBITRATION
         | FeatureId::POWER_MANAGEMENT
@@ -171,6 +178,7 @@ pub(crate) fn set(
             features.temperature[threshold(value)?] = value & 0xffff;
         }
         FeatureId::ERROR_RECOVERY if value >> 16 == 0 => set_recovery(controller, set.nsid, value)?,
+        id if is_of_reservations(id) => return set_of_reservations(controller, set),
         FeatureId::VOLATILE_WRITE_CACHE if cached => {
             // The cache belongs to the device, so it cannot be disabled for one host. [NVMe Base
             // 2.0 §5.27.1.4]
@@ -225,6 +233,57 @@ fn known(controller: &Controller, nsid: u32) -> Result<u32, Status> {
     found.map_or(Err(Status::INVALID_NAMESPACE.with_dnr()), |_| Ok(nsid))
 }
 
+/// Returns true for Reservation Notification Mask and Reservation Persistence. `[NVMe Base 2.0
+/// §5.27.1.26, §5.27.1.27]`
+const fn is_of_reservations(feature: FeatureId) -> bool {
+    matches!(
+        feature,
+        FeatureId::RESERVATION_NOTIFICATION_MASK | FeatureId::RESERVATION_PERSISTENCE
+    )
+}
+
+/// Returns the value of one of these of a namespace: the current one, or the default.
+fn of_reservations(
+    controller: &Controller,
+    feature: FeatureId,
+    nsid: u32,
+    current: bool,
+) -> Result<u32, Status> {
+    let unknown = Status::INVALID_NAMESPACE.with_dnr();
+    let namespace = controller.namespace(nsid).ok_or(unknown)?;
+    Ok(if !current {
+        0
+    } else if feature == FeatureId::RESERVATION_PERSISTENCE {
+        u32::from(namespace.reservations().persists())
+    } else {
+        let masks = &controller.events.reservation_masks;
+        masks.get(&nsid).copied().unwrap_or_default()
+    })
+}
+
+/// Sets one of these of one namespace, or of all. Persistence concerns every block, so the host
+/// must be allowed to write all of them.
+fn set_of_reservations(controller: &mut Controller, set: &SetFeatures) -> Result<Reply, Status> {
+    let (nsid, value) = (set.nsid, set.dword11());
+    let persistence = set.feature == FeatureId::RESERVATION_PERSISTENCE;
+    for nsid in named(controller, nsid)? {
+        let namespace = controller.namespace(nsid);
+        if !persistence {
+            // Bits 3:1 are those of the types.
+            let masks = &mut controller.events.reservation_masks;
+            masks.insert(nsid, value & 0b1110);
+        } else if let (Some(rights), Some(namespace)) = (&controller.rights, namespace) {
+            let blocks = namespace.options.device.geometry().blocks;
+            rights.check(nsid, Need::Write, 0, blocks)?;
+        }
+    }
+    if !persistence {
+        return Ok(Reply::Bare(0));
+    }
+    let request = Request::Persist(value & 1 != 0);
+    Ok(Reply::Reserve { nsid, request })
+}
+
 /// Returns the value of Error Recovery of a namespace: the current one, or the default.
 fn error_recovery(controller: &Controller, nsid: u32, current: bool) -> Result<u32, Status> {
     let nsid = known(controller, nsid)?;
@@ -232,13 +291,17 @@ fn error_recovery(controller: &Controller, nsid: u32, current: bool) -> Result<u
     Ok(value.copied().unwrap_or_default())
 }
 
-/// Sets Error Recovery of one namespace, or of all. `[NVMe NVM 1.0 §4.1.3]`
-fn set_recovery(controller: &mut Controller, nsid: u32, value: u32) -> Result<(), Status> {
-    let nsids: Vec<_> = match nsid {
+/// Returns the namespaces of a Set Features: one, or all that the host sees.
+fn named(controller: &Controller, nsid: u32) -> Result<Vec<u32>, Status> {
+    Ok(match nsid {
         NSID_BROADCAST => controller.namespaces().map(|n| n.nsid()).collect(),
         one => vec![known(controller, one)?],
-    };
-    for nsid in nsids {
+    })
+}
+
+/// Sets Error Recovery of one namespace, or of all. `[NVMe NVM 1.0 §4.1.3]`
+fn set_recovery(controller: &mut Controller, nsid: u32, value: u32) -> Result<(), Status> {
+    for nsid in named(controller, nsid)? {
         if value == 0 {
             controller.error_recovery.remove(&nsid);
         } else {

@@ -20,6 +20,7 @@ use wire::nvme::identify_lists::{
 use wire::nvme::identify_namespace::{
     IndependentIdentifyNamespace, LbaFormat, NvmIdentifyNamespace,
 };
+use wire::nvme::reservation::{RESCAP_PERSISTENT, RESCAP_TYPES};
 use wire::nvme::vendor::Extensions;
 use wire::nvme::{Identify, IdentifyController, IdentifyNamespace, Nqn, Status};
 use wire::text;
@@ -40,7 +41,7 @@ pub(crate) fn execute(
         Cns::CONTROLLER => identify_controller(controller, view).encode(out),
         _ if controller.is_discovery() => return Err(invalid),
         Cns::NAMESPACE => match namespace(controller, identify.nsid)? {
-            Some(namespace) => identify_namespace(&namespace).encode(out),
+            Some(namespace) => identify_namespace(&namespace, view).encode(out),
             None => out.fill(0),
         },
         Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => {
@@ -56,11 +57,11 @@ pub(crate) fn execute(
         Cns::COMMAND_SET_CONTROLLER => out.fill(0),
         Cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active_list(controller, identify.nsid, out)?,
         Cns::INDEPENDENT_NAMESPACE => match namespace(controller, identify.nsid)? {
-            Some(namespace) => independent(&namespace).encode(out),
+            Some(namespace) => independent(&namespace, view).encode(out),
             None => return Err(Status::INVALID_NAMESPACE.with_dnr()),
         },
         Cns::ALLOCATED_NAMESPACE => match namespace(controller, identify.nsid)? {
-            Some(namespace) => identify_namespace(&namespace).encode(out),
+            Some(namespace) => identify_namespace(&namespace, view).encode(out),
             None => out.fill(0),
         },
         Cns::CONTROLLERS => controllers(controller, identify.controller_id, view, out),
@@ -270,7 +271,15 @@ fn nvm_controller(view: &View<'_>) -> NvmIdentifyController {
     }
 }
 
-fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
+/// Returns RESCAP.
+fn reservation_capabilities(view: &View<'_>) -> u8 {
+    match view.shared.reservation_keeper.get() {
+        Some(_) => RESCAP_TYPES | RESCAP_PERSISTENT,
+        None => RESCAP_TYPES,
+    }
+}
+
+fn identify_namespace(namespace: &Namespace, view: &View<'_>) -> IdentifyNamespace {
     let device = &namespace.options.device;
     let (geometry, capabilities) = (device.geometry(), device.capabilities());
     let shift = u8::try_from(geometry.block_bytes.trailing_zeros()).expect("at most 31");
@@ -279,6 +288,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
         ncap: geometry.blocks,
         nuse: geometry.blocks,
         nmic: IdentifyNamespace::NMIC_SHARED,
+        rescap: reservation_capabilities(view),
         dlfeat: IdentifyNamespace::DLFEAT_READS_ZERO
             | IdentifyNamespace::DLFEAT_WRITE_ZEROES_DEALLOCATES,
         nguid: namespace.options.announced_nguid(),
@@ -305,7 +315,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     identify
 }
 
-fn independent(namespace: &Namespace) -> IndependentIdentifyNamespace {
+fn independent(namespace: &Namespace, view: &View<'_>) -> IndependentIdentifyNamespace {
     let nsattr = if namespace.read_only() {
         IdentifyNamespace::NSATTR_WRITE_PROTECTED
     } else {
@@ -313,6 +323,7 @@ fn independent(namespace: &Namespace) -> IndependentIdentifyNamespace {
     };
     IndependentIdentifyNamespace {
         nmic: IdentifyNamespace::NMIC_SHARED,
+        rescap: reservation_capabilities(view),
         nsattr,
         anagrpid: namespace.options.ana_group,
         nstat: IndependentIdentifyNamespace::NSTAT_READY,

@@ -87,6 +87,7 @@ fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Ve
             .to_bytes()
             .to_vec(),
         LogPageId::ANA => ana(controller, get.specific_field & ANA_GROUPS_ONLY != 0),
+        LogPageId::RESERVATION => controller.events.reservation_log().to_bytes().to_vec(),
         LogPageId::EFFECTS => table::effects(view.limits).to_bytes().to_vec(),
         LogPageId::FEATURE_EFFECTS => supported_features(controller).to_bytes().to_vec(),
         _ => return Err(unknown),
@@ -107,6 +108,7 @@ fn supported(discovery: bool) -> SupportedLogPages {
             LogPageId::EFFECTS,
             LogPageId::ANA,
             LogPageId::FEATURE_EFFECTS,
+            LogPageId::RESERVATION,
         ]
     };
     for page in pages {
@@ -119,7 +121,9 @@ fn supported_features(controller: &Controller) -> SupportedFeatures {
     let mut log = SupportedFeatures::default();
     for (id, entry) in (0..=u8::MAX).zip(&mut log.features) {
         let scope = match FeatureId(id) {
-            FeatureId::ERROR_RECOVERY => SupportedFeatures::OF_NAMESPACE,
+            FeatureId::ERROR_RECOVERY
+            | FeatureId::RESERVATION_NOTIFICATION_MASK
+            | FeatureId::RESERVATION_PERSISTENCE => SupportedFeatures::OF_NAMESPACE,
             _ => SupportedFeatures::OF_CONTROLLER,
         };
         if features::has(controller, FeatureId(id)) {

@@ -2,6 +2,7 @@
 
 use crate::controller::registry::{ConnectionPlace, SharedController};
 use crate::limits::Limits;
+use crate::reservation::state::Request;
 use crate::shared::Shared;
 use base::Time;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(crate) enum Reply {
     /// Like [`EndQueues`](Self::EndQueues), after the volatile caches of all namespaces were
     /// flushed.
     Flush(Arc<SharedController>),
+    /// Answer when registrations or the reservation of a namespace, or of all, have changed.
+    Reserve { nsid: u32, request: Request },
     /// Answer when the authentication of the queue continues.
     AwaitAuthentication,
     /// Drain the connection, and answer last.

@@ -59,6 +59,10 @@ impl PollGroup {
                 ChangeStep::Resume(subsystem, nsid, after) => {
                     self.resume(subsystem, nsid, after, &mut debt, cx)
                 }
+                ChangeStep::Reserve(subsystem, nsid) => {
+                    self.reserve(subsystem, nsid);
+                    Ok(())
+                }
                 ChangeStep::AskRules => {
                     self.ask_rules(&mut debt, cx);
                     Ok(())
@@ -234,6 +238,22 @@ impl PollGroup {
                 connection.leave_flight(nsid, &mut self.core);
                 connection.hurry(nsid, &mut self.core, now);
             }
+        }
+    }
+
+    /// Applies the current reservation of a namespace. Commands that wait for room in its device
+    /// pass their gates again.
+    fn reserve(&mut self, subsystem: u32, nsid: u32) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        namespace.exclusion = namespace.shared.reservations().exclusion();
+        self.put_back(subsystem, nsid);
+        if let Some(namespace) = self.core.namespace(subsystem, nsid)
+            && namespace.is_open()
+        {
+            let waiting = std::mem::take(&mut namespace.waiting);
+            self.core.waiters.released.extend(waiting);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::permit::ConnectionPermit;
 use crate::qos::access::Rights;
 use crate::qos::core::TokenQueue;
 use crate::request::{CommandState, Ticket};
+use crate::reservation::state::HostId;
 use crate::service::connection_state::ConnectionState;
 use crate::service::core::{Action, CoreState};
 use crate::session::Session;
@@ -48,6 +49,17 @@ pub(crate) enum Owner {
     Admin(Box<Controller>),
     /// It is an I/O queue of this controller.
     Io(Arc<SharedController>),
+}
+
+impl Owner {
+    /// Returns the HOSTID of the host of an I/O queue; all zeroes for other connections.
+    #[inline]
+    pub(crate) fn host_id(&self) -> &HostId {
+        match self {
+            Self::Io(controller) => &controller.host_id,
+            Self::None | Self::Admin(_) => &[0; 16],
+        }
+    }
 }
 
 /// Rights and accounts of a connection's host in its subsystem.

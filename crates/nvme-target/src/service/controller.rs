@@ -157,7 +157,11 @@ impl Running<'_, '_> {
                     self.connection.arm(self.core, deadline);
                     result
                 }
-                _ => Err(Status::INVALID_OPCODE.with_dnr()),
+                Owner::Io(controller) => {
+                    let controller = Arc::clone(controller);
+                    self.reserve(&controller, &command)
+                }
+                Owner::None => Err(Status::INVALID_OPCODE.with_dnr()),
             }
         };
         match result {
@@ -212,6 +216,7 @@ impl Running<'_, '_> {
                 self.enter(CommandState::Dispatched);
                 return Step::Admit;
             }
+            Reply::Reserve { nsid, request } => return self.leave_to_reserver(nsid, request),
             Reply::AwaitAuthentication => return Step::Wait,
             Reply::Disconnect => {
                 self.connection.disconnect(self.slot, self.core, self.cx);
@@ -577,6 +582,16 @@ impl PollGroup {
 
     /// Answers an admin command that had to wait, with success.
     pub(super) fn answer_later(&mut self, asker: Ticket, result: u64, cx: &mut Context<'_>) {
+        self.answer_with(asker, (Status::SUCCESS, result), cx);
+    }
+
+    /// Answers a command that had to wait with its status and dwords 0 and 1.
+    pub(super) fn answer_with(
+        &mut self,
+        asker: Ticket,
+        (status, result): (Status, u64),
+        cx: &mut Context<'_>,
+    ) {
         let Some(connection) = self.connections.get_mut(asker.connection) else {
             return;
         };
@@ -589,7 +604,7 @@ impl PollGroup {
         entry.result = result;
         connection
             .run(asker.slot, &mut self.core, cx)
-            .finish(Status::SUCCESS);
+            .finish(status);
         self.reclaim(asker.connection, cx);
     }
 
@@ -602,7 +617,13 @@ impl PollGroup {
                 Some(index) => !controller.is_discovery() && connection.access.subsystem == index,
                 None => controller.is_discovery(),
             };
-            let hidden = matches!(notice, Notice::Namespace(nsid) if !controller.sees(nsid));
+            let hidden = match notice {
+                Notice::Namespace(nsid) => !controller.sees(nsid),
+                Notice::Reservation { nsid, host, .. } => {
+                    host != controller.shared.host_id || !controller.sees(nsid)
+                }
+                Notice::Ana | Notice::Discovery => false,
+            };
             if meant && controller.is_outdated() {
                 connection.close(&mut self.core, cx);
             } else if meant && !hidden {

@@ -119,7 +119,8 @@ impl Arrival<'_, '_> {
             .namespaces
             .get_mut(access.subsystem, self.command.nsid());
         let (rights, limits) = (access.rights.as_deref(), &self.core.limits);
-        let (mut admitted, _) = blocks::check(kind.row(), self.command, rights, namespace, limits)?;
+        let host = (self.connection.owner.host_id(), rights);
+        let (mut admitted, _) = blocks::check(kind.row(), self.command, host, namespace, limits)?;
         if admitted.run.blocks > COMPARE_AND_WRITE_BLOCKS {
             return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr().into());
         }
@@ -222,6 +223,9 @@ impl Running<'_, '_> {
     pub(super) fn begin_pair(&mut self) {
         if !self.connection.answers() {
             return self.end_pair(COMMIT, Status::ABORTED_BY_REQUEST);
+        }
+        if let Some(status) = self.conflict() {
+            return self.end_pair(COMMIT, status);
         }
         let cached = self.resolve().namespace.is_some_and(|n| n.has_cache());
         let commits = self.first().is_some_and(|first| first.range.durable) && cached;

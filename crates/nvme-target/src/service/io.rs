@@ -10,6 +10,7 @@ use crate::command::table::{CommandKind, Form, Row};
 use crate::command::{dataset, extents};
 use crate::qos::core::{CoreTokens, Done, TokenQueue};
 use crate::request::Step;
+use crate::service::connection::Connection;
 use crate::service::input::{Arrival, NotTaken};
 use crate::service::requests::Running;
 use crate::session::event::Payload;
@@ -32,6 +33,10 @@ impl<'d> Arrival<'_, 'd> {
         match row.map(|row| row.form) {
             Some(Form::Read) => self.read(),
             Some(Form::Write) => self.write(),
+            Some(Form::Controller) => {
+                self.core.stores.order();
+                self.begin_admin()
+            }
             _ => {
                 self.core.stores.order();
                 self.begin_row(row.ok_or(Status::INVALID_OPCODE.with_dnr())?)
@@ -46,6 +51,7 @@ impl<'d> Arrival<'_, 'd> {
         }
         let (command, nsid) = (self.command, self.command.nsid());
         if row.form == Form::Flush && nsid == NSID_BROADCAST {
+            self.check_reservations(row)?;
             return self.admit(&Admitted {
                 kind: row.kind,
                 nsid,
@@ -58,7 +64,8 @@ impl<'d> Arrival<'_, 'd> {
         let access = &self.connection.access;
         let namespace = self.core.namespaces.get_mut(access.subsystem, nsid);
         let (rights, limits) = (access.rights.as_deref(), &self.core.limits);
-        let (mut admitted, namespace) = blocks::check(row, command, rights, namespace, limits)?;
+        let host = (self.connection.owner.host_id(), rights);
+        let (mut admitted, namespace) = blocks::check(row, command, host, namespace, limits)?;
         match row.form {
             Form::Blocks if admitted.bytes > limits.transfer_bytes => self.begin_pieces(&admitted),
             Form::Blocks => {
@@ -76,6 +83,18 @@ impl<'d> Arrival<'_, 'd> {
         }
     }
 
+    /// Checks a Flush of all namespaces against their reservations: it would not flush what the host
+    /// has written to a namespace that excludes it.
+    fn check_reservations(&self, row: &Row) -> Result<(), Status> {
+        let Connection { access, owner, .. } = &*self.connection;
+        let all = self.core.namespaces.of(access.subsystem).iter().flatten();
+        let rights = access.rights.as_ref();
+        let mut seen = all.filter(|namespace| {
+            rights.is_none_or(|rights| rights.check_any(namespace.shared.nsid()).is_ok())
+        });
+        seen.try_for_each(|namespace| blocks::check_reservation(row, owner.host_id(), namespace))
+    }
+
     #[inline]
     fn read(&mut self) -> Result<(), NotTaken> {
         let (connection, command) = (&mut *self.connection, self.command);
@@ -85,9 +104,12 @@ impl<'d> Arrival<'_, 'd> {
             .namespaces
             .get_mut(connection.access.subsystem, nsid);
         let row = CommandKind::Read.row();
-        let rights = connection.access.rights.as_deref();
+        let host = (
+            connection.owner.host_id(),
+            connection.access.rights.as_deref(),
+        );
         let (admitted, namespace) =
-            blocks::check(row, command, rights, namespace, &self.core.limits)?;
+            blocks::check(row, command, host, namespace, &self.core.limits)?;
         let (run, bytes) = (&admitted.run, admitted.bytes);
         blocks::check_answer(command, self.payload, bytes)?;
         let at_once = !connection.session.output.format().data_digest
@@ -149,9 +171,12 @@ impl<'d> Arrival<'_, 'd> {
             .namespaces
             .get_mut(connection.access.subsystem, nsid);
         let row = CommandKind::Write.row();
-        let rights = connection.access.rights.as_deref();
+        let host = (
+            connection.owner.host_id(),
+            connection.access.rights.as_deref(),
+        );
         let (admitted, namespace) =
-            blocks::check(row, command, rights, namespace, &self.core.limits)?;
+            blocks::check(row, command, host, namespace, &self.core.limits)?;
         let (run, bytes) = (&admitted.run, admitted.bytes);
         let Payload::Whole(capsule, true) = self.payload else {
             return self.with_data(&admitted);

@@ -51,6 +51,7 @@ mod listeners;
 mod moves;
 mod poll_group;
 mod requests;
+mod reservations;
 mod stamping;
 mod timers;
 mod turn;

@@ -6,7 +6,7 @@
 //! [state](crate::request::CommandState).
 
 use crate::command::table::{CommandKind, Form};
-use crate::command::{dataset, device, extents, flush};
+use crate::command::{blocks, dataset, device, extents, flush};
 use crate::limits::Limits;
 use crate::namespace::{CoreNamespace, Waiting};
 use crate::qos::access::Rights;
@@ -230,6 +230,9 @@ impl Running<'_, '_> {
 
     fn execute(&mut self) -> Step {
         let now = self.cx.now;
+        if let Some(status) = self.conflict() {
+            return Step::Answer(status);
+        }
         let Resolved {
             ticket,
             entry,
@@ -261,6 +264,16 @@ impl Running<'_, '_> {
             }
             _ => device::execute(entry, ticket, namespace),
         }
+    }
+
+    /// Returns the status of a command that a reservation excludes, which it may have come to do
+    /// since the command arrived.
+    pub(super) fn conflict(&mut self) -> Option<Status> {
+        let access = &self.connection.access;
+        let entry = self.connection.session.commands.slot(self.slot);
+        let namespace = self.core.namespaces.get(access.subsystem, entry.nsid)?;
+        let host = self.connection.owner.host_id();
+        blocks::check_reservation(entry.kind.row(), host, namespace).err()
     }
 
     fn submit(&mut self, nsid: u32, request: Request) -> Step {
@@ -304,6 +317,7 @@ impl Running<'_, '_> {
 
     fn next_part(&mut self) -> Step {
         let answers = self.connection.answers();
+        let conflict = self.conflict();
         let Resolved {
             ticket,
             entry,
@@ -315,6 +329,8 @@ impl Running<'_, '_> {
             return extents::next(entry, ticket);
         }
         if entry.range.listed {
+            // No further piece begins.
+            entry.status = entry.status.or(conflict);
             return dataset::next(entry, ticket, namespace.as_deref(), limits, answers);
         }
         let entry = self.connection.session.commands.slot(self.slot);

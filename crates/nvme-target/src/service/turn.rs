@@ -106,6 +106,7 @@ impl Service for PollGroup {
                     self.core.shared.deliver(from, answer);
                 }
             }
+            CoreMessage::Reserved { asker, status } => self.reserved(asker, status, cx),
             CoreMessage::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
             CoreMessage::Computed { connection, result } => self.computed(connection, result, cx),

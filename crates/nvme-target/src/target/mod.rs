@@ -35,7 +35,7 @@ use reactor::{MailboxSender, OpNamespace};
 use secure::KeyRing;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use switch::Knobs;
 use wire::nvme::{Nqn, NqnError};
@@ -48,8 +48,6 @@ const RETRY: Duration = Duration::from_millis(10);
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) cores: usize,
-    /// Held during a change, which serialises changes.
-    changing: Mutex<()>,
     /// Indices of removed subsystems that cores had not released when the change timed out.
     leaving: Mutex<Vec<(u32, Arc<Ack>)>>,
     /// Wakes the thread that checks SLOs.
@@ -68,7 +66,6 @@ impl Target {
         Ok(Arc::new(Self {
             shared,
             cores,
-            changing: Mutex::new(()),
             leaving: Mutex::default(),
             tenant_wake: Arc::default(),
         }))
@@ -172,8 +169,7 @@ impl Target {
     /// A core that does not take its messages. Posted messages are never dropped and have no limit,
     /// so repeated changes would exhaust the memory.
     pub(crate) fn change(&self) -> Result<MutexGuard<'_, ()>, TargetError> {
-        // The lock guards no data, only the order of changes.
-        let order = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = self.shared.changing();
         self.check_mailboxes()?;
         Ok(order)
     }
@@ -233,6 +229,7 @@ impl Target {
         let (ana, _) = subsystem.lock().ana.get(options.ana_group);
         let mut namespace = Namespace::new(options, ana, self.cores);
         namespace.incarnation = subsystem.lock().incarnation(&namespace);
+        self.restore_reservations(nqn, &namespace);
         let namespace = Arc::new(namespace);
         self.promise_with(nqn, std::slice::from_ref(&namespace))?;
         let announcement = subsystem.lock().announce(&namespace);
@@ -323,6 +320,7 @@ impl Target {
             tracing::warn!(nqn, nsid, %error, "a removed namespace is still in use by a core");
         }
         subsystem.lock().forget(&namespace);
+        self.retain_reservations(nqn, &namespace);
         self.promise_without([&namespace].into_iter());
         self.namespace_changed(&subsystem, nsid);
         Ok(())

@@ -6,6 +6,7 @@ use crate::authentication::jobs::AuthenticationJob;
 use crate::error::TargetError;
 use crate::limits::Limits;
 use crate::message::Message;
+use crate::reservation::executor;
 use crate::service::PollGroup;
 use crate::target::Target;
 use crate::target::listeners::{once_free, prepare_tls, refused};
@@ -94,6 +95,7 @@ impl RunningTarget {
         }
         let to_thread = AuthenticationJob::leave_to_thread;
         let _ = target.shared.runs_jobs.set(to_thread);
+        executor::start(&target.shared)?;
         if let Some(knobs) = options.knobs {
             target.set_knobs(knobs)?;
         }

@@ -1,6 +1,7 @@
 //! Snapshots of a target, for people and for metrics.
 
 use crate::controller::registry::SharedController;
+use crate::reservation::kept::ReservationSnapshot;
 use crate::snapshot::{
     ControllerSnapshot, NamespaceSnapshot, OperationSnapshot, QueueSnapshot, ScheduledDevice,
     Snapshot, SubsystemSnapshot,
@@ -126,6 +127,7 @@ fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
             block_bytes: geometry.block_bytes,
             read_only: namespace.read_only(),
             uuid: uuid_text(&namespace.options.uuid),
+            reservations: ReservationSnapshot::of(namespace),
             reads: operation(
                 stats.reads,
                 stats.read_errors,

@@ -24,6 +24,9 @@ impl Target {
         let index = self.free_index(&options.nqn)?;
         let subsystem = Arc::new(Subsystem::new(index, options, self.cores));
         let namespaces = subsystem.namespaces();
+        for namespace in &namespaces {
+            self.restore_reservations(&subsystem.nqn, namespace);
+        }
         self.promise_with(&subsystem.nqn, &namespaces)?;
         if let Err(error) = self.apply(&ChangeStep::all_of(&subsystem)) {
             // Some cores may have it.
@@ -75,6 +78,9 @@ impl Target {
         let subsystem = self.subsystem(nqn)?;
         self.retire(&subsystem);
         self.shared.configuration().subsystems.remove(nqn);
+        for namespace in subsystem.namespaces() {
+            self.retain_reservations(nqn, &namespace);
+        }
         self.promise_without(subsystem.namespaces().iter());
         self.discovery_changed();
         Ok(())

@@ -37,6 +37,7 @@ impl Target {
         let Err(error) = done else {
             let mut left = std::mem::take(&mut *departure.left());
             left.newest = self.shared.controllers().newest();
+            left.reservations = self.reservations();
             return Ok(Handed(left));
         };
         let error = self.end_departure().err().unwrap_or(error);
@@ -105,7 +106,8 @@ impl Target {
     pub fn take_over(&self, handed: Handed) -> Result<(), TargetError> {
         // A core that does not answer serves once it does: messages arrive in order.
         let ended = self.end_departure();
-        Ok(self.give(handed).and(ended)?)
+        let reserved = self.take_reservations(&handed.0.reservations);
+        Ok(self.give(handed).and(ended).and(reserved)?)
     }
 
     fn give(&self, handed: Handed) -> Result<(), AckError> {

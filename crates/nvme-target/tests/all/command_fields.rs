@@ -192,7 +192,9 @@ fn every_field_of_a_data_pointer_is_checked() {
 fn every_other_field_of_an_io_command_is_checked() {
     let bed = Bed::new();
     let (_admin, mut queue) = bed.host();
-    let known = [0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c, 0x7f, 0x81, 0x83];
+    let known = [
+        0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c, 0x0d, 0x0e, 0x11, 0x15, 0x7f, 0x81, 0x83,
+    ];
     for opcode in (0..=255).filter(|opcode| !known.contains(opcode)) {
         let command = with(Command::new(opcode, 0), |command| command.set_nsid(1));
         expect(&mut queue, "opcode", &command, &[], OPCODE);
@@ -395,7 +397,7 @@ fn every_field_of_get_log_page_is_checked() {
             command.set_cdw(10, page | (dwords - 1) << 16);
         })
     };
-    let known = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x0c, 0x12];
+    let known = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x0c, 0x12, 0x80];
     for page in (0..=255).filter(|page| !known.contains(page)) {
         let unknown = Status::INVALID_LOG_PAGE;
         expect(&mut admin, "LID", &get(page, 1, 4), &[], unknown);
@@ -437,12 +439,16 @@ fn every_field_of_features_is_checked() {
     let get = |id, value| feature(AdminOpcode::GET_FEATURES, id, value);
     let set = |id, value| feature(AdminOpcode::SET_FEATURES, id, value);
     let known = [
-        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0a, 0x0b, 0x0e, 0x0f, 0x16, 0x81,
+        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0a, 0x0b, 0x0e, 0x0f, 0x16, 0x81, 0x82, 0x83,
     ];
     let ours = 0xc0..=0xff;
     for id in (0..=255).filter(|id| !known.contains(id) && !ours.contains(id)) {
         expect(&mut admin, "FID", &get(id, 0), &[], FIELD);
         expect(&mut admin, "FID", &set(id, 0), &[], FIELD);
+    }
+    for id in [0x82, 0x83] {
+        expect(&mut admin, "NSID", &get(id, 0), &[], NAMESPACE);
+        expect(&mut admin, "NSID", &set(id, 0), &[], NAMESPACE);
     }
     for select in 4..=7 {
         expect(&mut admin, "SEL", &get(1 | select << 8, 0), &[], FIELD);

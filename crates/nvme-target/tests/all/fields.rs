@@ -77,8 +77,8 @@ fn a_client_field_can_never_reach_an_assertion() {
     const ADMIN: [u8; 12] = [
         0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f,
     ];
-    const IO: [u8; 12] = [
-        0x00, 0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0c, 0x0d, 0x19, 0x7f, 0xff,
+    const IO: [u8; 13] = [
+        0x00, 0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0c, 0x0d, 0x11, 0x15, 0x7f, 0xff,
     ];
     let point = Point {
         rate: TokenRate(qos::limits::RATE_MAX),
@@ -116,7 +116,7 @@ fn a_client_field_can_never_reach_an_assertion() {
         admin.enable();
         let mut queue = Client::dial(bed.address(), Dialect::default());
         queue.connect_io(NQN, cntlid, 1, 31);
-        for (client, opcodes) in [(&mut admin, &ADMIN), (&mut queue, &IO)] {
+        for (client, opcodes) in [(&mut admin, &ADMIN[..]), (&mut queue, &IO)] {
             let mut bytes = Vec::new();
             for _ in 0..16 {
                 let (command, data) = hostile(&mut random, opcodes, &fill);

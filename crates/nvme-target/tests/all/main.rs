@@ -31,6 +31,7 @@ mod pdu_fields;
 mod progress;
 mod refusals;
 mod removals;
+mod reservations;
 mod resets;
 mod retry_delay;
 mod scaling;

@@ -19,7 +19,7 @@ use wire::nvme::{AdminCommand, GetFeatures, IoOpcode, SetFeatures, SglDescriptor
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A successor of a target, with the same device and two cores.
-fn successor(bed: &Bed) -> RunningTarget {
+pub(crate) fn successor(bed: &Bed) -> RunningTarget {
     successor_at(bed, vec![Listener::from(bed.address())])
 }
 
@@ -37,7 +37,7 @@ fn successor_at(bed: &Bed, listen: Vec<Listener>) -> RunningTarget {
 }
 
 /// Passes everything from one target to the other, and ends the first.
-fn pass(bed: Bed, to: &RunningTarget) {
+pub(crate) fn pass(bed: Bed, to: &RunningTarget) {
     let handed = bed.handle().depart(PATIENCE).expect("nothing is stuck");
     to.handle.check_handed(&handed).expect("the same target");
     to.handle.take_over(handed).expect("the core answers");
