@@ -30,6 +30,7 @@ use config::merge::{self, Contradiction, Difference, differences, merge};
 use config::schema::{Configuration, Device, NQN_EXPECTED, check_nqn};
 use config::{self, ConfigError};
 use secure::HostKeys;
+use target::Target;
 
 /// The configuration in force, and the dataplane it is in force in.
 pub struct Control {
@@ -185,14 +186,18 @@ impl Control {
         config::validate(configuration)?;
         let mut file = configuration.clone();
         file.sort();
-        let (in_force, to_zero, host_keys, ana) = match remembered {
+        let (in_force, to_zero, host_keys, ana, reservations) = match remembered {
             Some(state) => (
                 merge(&state.file, &state.in_force, &file)?,
                 state.to_zero,
                 state.host_keys,
                 state.ana,
+                state.reservations,
             ),
-            None => (file.clone(), Vec::new(), AddedKeys::default(), Vec::new()),
+            None => {
+                let keys = AddedKeys::default();
+                (file.clone(), Vec::new(), keys, Vec::new(), Vec::new())
+            }
         };
         config::validate(&in_force)?;
         // What is at a path may have changed since.
@@ -201,12 +206,17 @@ impl Control {
         control.plane.set_to_zero(to_zero);
         control.plane.set_added_keys(&host_keys);
         control.plane.set_ana_before(&ana);
+        control.plane.set_reservations_before(reservations);
         control.carry_out(&file, &build(&in_force))?;
         control.plane.settle();
         control.assert_in_force(&in_force);
         if let Some(store) = &store {
             let kept = (&host_keys, &ana[..]);
-            store.save(&file, &in_force, &control.plane.to_zero(), kept)?;
+            let of_plane = (
+                &control.plane.to_zero()[..],
+                &control.plane.reservations()[..],
+            );
+            store.save(&file, &in_force, of_plane, kept)?;
         }
         let mut changes = lock(&control.change);
         (changes.store, changes.host_keys, changes.ana) = (store, host_keys, ana);
@@ -253,6 +263,7 @@ impl Control {
             to_zero: self.plane.to_zero(),
             host_keys: changes.host_keys.clone(),
             ana: changes.ana.clone(),
+            reservations: self.plane.reservations(),
         }
     }
 
@@ -349,7 +360,8 @@ impl Control {
         // data.
         let to_zero = self.plane.to_zero();
         if let Some(store) = &changes.store {
-            store.save(file, &after, &to_zero, changes.kept())?;
+            let of_plane = (&to_zero[..], &self.plane.reservations()[..]);
+            store.save(file, &after, of_plane, changes.kept())?;
         }
         let done = self.carry_out(file, actions);
         self.plane.settle();
@@ -382,7 +394,35 @@ impl Control {
         file: &Configuration,
         kept: (&AddedKeys, &[AnaGroup]),
     ) -> Result<(), StateError> {
-        store.save(file, &self.configuration(), &self.plane.to_zero(), kept)
+        let of_plane = (&self.plane.to_zero()[..], &self.plane.reservations()[..]);
+        store.save(file, &self.configuration(), of_plane, kept)
+    }
+
+    /// Lets hosts of `target`, which the plane is over, request reservations that survive a restart,
+    /// if there is a state file. Call it before hosts can connect.
+    pub fn offer_persistence(self: &Arc<Self>, target: &Target) {
+        if lock(&self.change).store.is_none() {
+            return;
+        }
+        let control = Arc::downgrade(self);
+        target.keep_reservations(move || {
+            let control = control.upgrade();
+            control.map_or(Err("the target is ending".to_owned()), |it| {
+                it.keep_reservations()
+            })
+        });
+    }
+
+    /// Writes the reservations that persist to the state file, if there is one.
+    pub(crate) fn keep_reservations(&self) -> Result<(), String> {
+        let changes = lock(&self.change);
+        if self.leaving.load(Ordering::Relaxed) {
+            // The successor has the state already.
+            return Err("another process is taking the target over".to_owned());
+        }
+        let store = changes.store.as_ref();
+        let saved = store.map(|store| self.save(store, &changes.file, changes.kept()));
+        saved.unwrap_or(Ok(())).map_err(|error| error.to_string())
     }
 
     /// Returns the keys of hosts: those of files, by NQN, and those that the interface added.

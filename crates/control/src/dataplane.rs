@@ -13,8 +13,8 @@ use config::ApplyError;
 use config::action::Action;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use target::Trace;
 use target::trace::TraceFilter;
+use target::{ReservationRecord, Trace};
 
 /// The dataplane: carries out actions, and shows its state.
 pub trait DataPlane: Send + Sync + 'static {
@@ -69,6 +69,16 @@ pub trait DataPlane: Send + Sync + 'static {
         let _ = group;
         let error = "this process has no subsystems";
         Err(ApplyError::failed(error, "use the API of a target"))
+    }
+
+    /// Returns the reservations that persist.
+    fn reservations(&self) -> Vec<ReservationRecord> {
+        Vec::new()
+    }
+
+    /// Sets the reservations of namespaces that are added later.
+    fn set_reservations_before(&self, records: Vec<ReservationRecord>) {
+        let _ = records;
     }
 
     /// Reads the files with keys of hosts again.

@@ -47,8 +47,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use target::trace::TraceFilter;
 use target::{
-    DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target,
-    TargetError, Trace,
+    DeviceQos, NamespaceOptions, Referral, ReservationRecord, SubsystemOptions, SubsystemSnapshot,
+    Target, TargetError, Trace,
 };
 use tenancy::{authentication, tenancy};
 use transport::key_file::KeyFileError;
@@ -420,6 +420,14 @@ impl DataPlane for Plane {
 
     fn set_ana(&self, group: &AnaGroup) -> Result<(), ApplyError> {
         self.set_ana_state(group)
+    }
+
+    fn reservations(&self) -> Vec<ReservationRecord> {
+        self.target.persistent_reservations()
+    }
+
+    fn set_reservations_before(&self, records: Vec<ReservationRecord>) {
+        self.target.set_reservations(records);
     }
 
     fn read_keys_again(&self) -> Result<(), ApplyError> {

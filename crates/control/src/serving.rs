@@ -117,7 +117,7 @@ impl Serving {
                 ..TargetOptions::default()
             },
         )?;
-        let taken = before.map_or(Ok((None, None)), |before| before.take(&target, &plane));
+        let taken = before.map_or(Ok((None, None)), |it| it.take(&target, &plane, &control));
         let (socket, door) = match taken {
             Ok(taken) => taken,
             Err(error) => {
@@ -251,10 +251,12 @@ impl Prepared {
             Some(before) => before.control(configuration, &plane, store)?,
             None => Control::resume(configuration, Arc::clone(&plane) as _, store)?,
         };
+        let control = Arc::new(control);
+        control.offer_persistence(&target);
         Ok(Self {
             target,
             plane,
-            control: Arc::new(control),
+            control,
             before,
         })
     }
@@ -346,6 +348,7 @@ impl Before {
         mut self,
         target: &Target,
         plane: &Plane,
+        control: &Control,
     ) -> Result<(Option<Arc<OwnedFd>>, Option<OwnedFd>), TakeOverError> {
         let has_api = self.taker.offer.has_api;
         let api = has_api.then(|| self.taker.file()).transpose()?;
@@ -359,6 +362,9 @@ impl Before {
         })?;
         let taken = target.take_over(handed);
         taken.map_err(|error| TakeOverError::Refused(error.to_string()))?;
+        if let Err(error) = control.keep_reservations() {
+            tracing::error!("the reservations that were taken over are not kept: {error}");
+        }
         Ok((api.map(Arc::new), Some(door)))
     }
 }

@@ -1,5 +1,6 @@
 //! State that survives a restart of the target: the configuration in force, the file it came from,
-//! keys of hosts that the interface added, and the ranges of devices that are to be zeroed before a namespace shows them.
+//! keys of hosts that the interface added, the ranges of devices that are to be zeroed before a
+//! namespace shows them, and reservations that persist.
 //!
 //! One JSON file, which is replaced in one step before each change (see [`config::files`]). It keeps
 //! both configurations, so that what the interface changed can be told from what the file changed
@@ -15,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use switch::knobs::{Knob, KnobError};
+use target::ReservationRecord;
 use zeroize::Zeroizing;
 
 use crate::ana::AnaGroup;
@@ -43,6 +45,9 @@ pub struct State {
     /// States of ANA groups that were set while running.
     #[serde(default)]
     pub ana: Vec<AnaGroup>,
+    /// Reservations that persist.
+    #[serde(default)]
+    pub reservations: Vec<ReservationRecord>,
 }
 
 /// A range of a device that is to be zeroed before a namespace shows it again.
@@ -67,6 +72,7 @@ struct Written<'a> {
     to_zero: &'a [ToZero],
     host_keys: &'a AddedKeys,
     ana: &'a [AnaGroup],
+    reservations: &'a [ReservationRecord],
 }
 
 /// The file of a target's state; no other process has it.
@@ -232,7 +238,7 @@ impl StateFile {
         &self,
         file: &Configuration,
         in_force: &Configuration,
-        to_zero: &[ToZero],
+        (to_zero, reservations): (&[ToZero], &[ReservationRecord]),
         (host_keys, ana): (&AddedKeys, &[AnaGroup]),
     ) -> Result<(), StateError> {
         let written = Written {
@@ -242,6 +248,7 @@ impl StateFile {
             to_zero,
             host_keys,
             ana,
+            reservations,
         };
         let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
         let text = Zeroizing::new(text);

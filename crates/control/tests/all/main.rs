@@ -5,6 +5,7 @@ mod ana;
 mod api;
 mod common;
 mod folders;
+mod reservations;
 mod server;
 mod state;
 mod subsystems;

@@ -177,7 +177,7 @@ fn a_start_zeroes_given_up_blocks_that_it_shows() {
     let file = configuration(&scratch, "4M", FAILS);
     let store = StateFile::open(&path).unwrap();
     store
-        .save(&file, &file, &to_zero, (&AddedKeys::default(), &[]))
+        .save(&file, &file, (&to_zero, &[]), (&AddedKeys::default(), &[]))
         .unwrap();
     drop(store);
     let (control, plane) = start(&scratch, &configuration(&scratch, "4M", ""));
@@ -194,7 +194,7 @@ fn a_start_zeroes_given_up_blocks_that_it_shows() {
     let store = StateFile::open(&path).unwrap();
     let file = configuration(&scratch, "4M", "");
     store
-        .save(&file, &file, &to_zero, (&AddedKeys::default(), &[]))
+        .save(&file, &file, (&to_zero, &[]), (&AddedKeys::default(), &[]))
         .unwrap();
     drop(store);
     std::fs::rename(scratch.0.join("disk"), scratch.0.join("old")).unwrap();
