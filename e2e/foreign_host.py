@@ -45,12 +45,15 @@ OK = (0, 0x00)
 INVALID_OPCODE = (0, 0x01)
 INVALID_FIELD = (0, 0x02)
 ABORTED = (0, 0x07)
+FAILED_FUSED = (0, 0x09)
+MISSING_FUSED = (0, 0x0A)
 INVALID_NAMESPACE = (0, 0x0B)
 SEQUENCE_ERROR = (0, 0x0C)
 SGL_LENGTH_INVALID = (0, 0x0F)
 SGL_TYPE_INVALID = (0, 0x11)
 SGL_OFFSET_INVALID = (0, 0x16)
 TRANSIENT_TRANSPORT = (0, 0x22)
+ATOMIC_UNIT_EXCEEDED = (0, 0x14)
 LBA_OUT_OF_RANGE = (0, 0x80)
 AER_LIMIT = (1, 0x05)
 INVALID_LOG_PAGE = (1, 0x09)
@@ -586,6 +589,7 @@ class Controller:
         self.in_capsule_max = le(data[1792:1796]) * 16 - 64
         self.events_max = data[259] + 1
         self.cache = data[525] & 1
+        self.fuses, self.acwu = le(data[522:524]), le(data[532:534])
         self.retry_delay = le(data[128:130])
         if kind == 1:
             check(le(data[320:322]) > 0, "Identify: KAS is zero")
@@ -814,6 +818,52 @@ def command_set(queue, namespace):
           "a deallocated block holds something else")
 
 
+def fused_commands(queue, namespace, acwu):
+    """Compare and Write as one: a block changes only if it is as expected."""
+    block, lba = namespace.block, 4200
+    old, new = random.randbytes(block), random.randbytes(block)
+
+    def half(first, data, count=1, at=lba):
+        fields = namespace.fields(at, count)
+        fields["flags"] = 1 if first else 2
+        command = Command(0x05 if first else 0x01, write=data)
+        return queue.submit(command, fields, in_capsule=random.choice([None, False]))
+
+    def ended(what, *halves):
+        for command, wanted in halves:
+            equal(f"Compare and Write, {what}", queue.wait(command).status, wanted)
+
+    namespace.write(queue, lba, old)
+    for _ in range(8):
+        ended("of the content", (half(True, old), OK), (half(False, new), OK))
+        namespace.note(lba, new)
+        namespace.compare_content(queue, lba, 1)
+        ended("of another content", (half(True, old), COMPARE_FAILURE),
+              (half(False, old), FAILED_FUSED))
+        namespace.compare_content(queue, lba, 1)
+        old, new = new, old
+    # Pairs of several blocks, all outstanding at once.
+    namespace.write(queue, lba, 4 * old)
+    pairs = [(half(first, old if first else new, at=lba + at), OK)
+             for at in range(4) for first in (True, False)]
+    ended("of several blocks", *pairs)
+    namespace.note(lba, 4 * new)
+    namespace.compare_content(queue, lba, 4)
+    old, new = new, old
+    ended("of other blocks", (half(True, old), INVALID_FIELD),
+          (half(False, new, at=lba + 1), INVALID_FIELD))
+    ended("beyond the end", (half(True, old, at=namespace.blocks), LBA_OUT_OF_RANGE),
+          (half(False, new, at=namespace.blocks), FAILED_FUSED))
+    count = acwu + 2
+    ended("of more than ACWU", (half(True, count * old, count), ATOMIC_UNIT_EXCEEDED),
+          (half(False, count * new, count), FAILED_FUSED))
+    ended("without a first half", (half(False, new), MISSING_FUSED))
+    first = half(True, old)
+    namespace.compare_content(queue, lba, 1)
+    ended("without a second half", (first, MISSING_FUSED), (half(False, new), MISSING_FUSED))
+    namespace.compare_content(queue, lba, 1)
+
+
 def wrong_commands(queue, namespace, most):
     """What is wrong with a command is told by its status, and the queue goes on."""
     block, nsid = namespace.block, namespace.nsid
@@ -915,6 +965,8 @@ def session(place, nqn, nsid, notice=False, rounds=20, flow_control=True, dissec
     most = min(controller.mdts, 1 << 20)
     data_paths(queues[0], namespace, most)
     command_set(queues[1], namespace)
+    if controller.fuses & 1:
+        fused_commands(queues[1], namespace, controller.acwu)
     wrong_commands(queues[1], namespace, controller.mdts)
     events_and_aborts(controller, queues[0], namespace, notice)
     load(queues, namespace, rounds, 64 << 10)

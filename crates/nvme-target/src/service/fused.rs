@@ -71,8 +71,14 @@ impl Connection {
             self.session.set_first_half(None);
         } else {
             self.session.set_first_half(Some(OtherHalf::at(slot)));
-            self.arm(core, cx.now + core.limits.stall_timeout);
+            self.await_second(core, cx);
         }
+    }
+
+    /// Limits the time until the host sends the command after a first half, because the queue does
+    /// not leave this core before.
+    fn await_second(&mut self, core: &mut CoreState, cx: &Context<'_>) {
+        self.arm(core, cx.now + core.limits.stall_timeout);
     }
 }
 
@@ -100,6 +106,7 @@ impl Arrival<'_, '_> {
         } else if fuse == Command::FUSE_FIRST {
             let failed = Some(OtherHalf::FAILED);
             self.connection.session.set_first_half(failed);
+            self.connection.await_second(self.core, self.cx);
         }
         begun
     }

@@ -309,9 +309,14 @@ fn a_host_that_never_sends_the_second_half_is_disconnected() {
         ..Limits::default()
     };
     let bed = Bed::with(limits, 1);
-    let (_admin, mut client) = bed.host();
-    client.capsule(&first(1), &[0; BLOCK]);
-    client.closed();
+    for slba in [1, 1 << 40] {
+        let (_admin, mut client) = bed.host();
+        client.capsule(&first(slba), &[0; BLOCK]);
+        if slba > 1 {
+            assert_eq!(next(&mut client), (FIRST, Status::LBA_OUT_OF_RANGE));
+        }
+        client.closed();
+    }
 }
 
 /// A first half that waits delays no change of its namespace, and the pair follows the change.
