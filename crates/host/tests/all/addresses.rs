@@ -107,6 +107,15 @@ fn addresses(targets: &[RunningTarget; 2]) -> String {
     format!("{first},{second}")
 }
 
+/// Calls a function when dropped.
+struct Defer<F: Fn()>(F);
+
+impl<F: Fn()> Drop for Defer<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
 #[test]
 fn a_host_follows_its_namespace_from_target_to_target() {
     let targets = pair();
@@ -116,6 +125,8 @@ fn a_host_follows_its_namespace_from_target_to_target() {
     let namespace = subsystem.namespace(1).unwrap();
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        // Also after a failed assertion.
+        let _stop = Defer(|| stop.store(true, Ordering::SeqCst));
         scope.spawn(|| {
             let mut found = [0; 512];
             for number in 1_u64.. {
@@ -147,15 +158,13 @@ fn a_host_follows_its_namespace_from_target_to_target() {
             });
         }
         goes_on();
-        // The first one ends without a word.
         let [first, second] = targets;
-        drop(first);
+        first.stop().unwrap();
         set(&second, AnaState::Optimized);
         testing::eventually("it connects to the second one", || {
             association.address() == second.addresses[0] && association.phase() == Phase::Live
         });
         goes_on();
-        stop.store(true, Ordering::SeqCst);
     });
 }
 
