@@ -234,7 +234,7 @@ config::decoded! {
     #[derive(Args, Clone, Debug)]
     #[command(group = ArgGroup::new("source").required(true))]
     pub struct SourceArgs {
-        /// Address of the NVMe/TCP target: HOST:PORT; several of one subsystem separated by commas
+        /// Address of the NVMe/TCP target: HOST:PORT[,HOST:PORT...]
         #[arg(long, value_name = "ADDRESS", group = "source")]
         pub target: Option<String> = or(None),
         /// NQN of the subsystem [default: nqn.2026-11.io.switchyard:default]

@@ -61,7 +61,7 @@ Ctrl-C stops early and prints the results so far.")]
 #[command(group = ArgGroup::new("loaded").required(true).args(["target", "device"]))]
 #[command(group = ArgGroup::new("load").required(true).args(["rw", "apps"]).multiple(true))]
 pub struct LoadArgs {
-    /// Address of the NVMe/TCP target: HOST:PORT; several of one subsystem separated by commas
+    /// Address of the NVMe/TCP target: HOST:PORT[,HOST:PORT...]
     #[arg(long, value_name = "ADDRESS")]
     pub target: Option<String>,
     /// NQN of the subsystem
