@@ -298,13 +298,13 @@ read_only() {
 		echo "it was written to"
 		return 1
 	fi
-	# An idle one uses no processor.
+	# An idle one uses next to no processor: a loop would use all 300, and emulation makes little more.
 	sleep 1
 	before=$(ticks ro)
 	sleep 3
 	used=$(($(ticks ro) - before))
 	echo "used $used hundredths of a second in 3 s"
-	[ "$used" -lt 15 ]
+	[ "$used" -lt 100 ]
 	signal ro TERM
 	detached ro ublkb0
 }
