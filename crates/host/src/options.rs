@@ -93,8 +93,8 @@ pub struct ConnectOptions {
     /// inaccessible (ANA). Where they are of several targets, at most one of these may serve the
     /// namespaces at a time: a write that was lost with the connection to one is sent to the next.
     pub further_addresses: Vec<SocketAddr>,
-    /// HOST[:PORT], or several separated by commas, that is resolved again at each reconnect, with the
-    /// default port; `None` for IP addresses.
+    /// `HOST[:PORT]`, or several separated by commas, that is resolved again at each reconnect, with
+    /// the default port; `None` for IP addresses.
     pub name: Option<(String, u16)>,
     /// NQN of the subsystem; [`DISCOVERY_NQN`] for discovery.
     pub subsystem: Nqn,
