@@ -53,6 +53,11 @@ impl Connection {
         let is_whole = self.session.receiver.framer().is_between_pdus();
         let executes = is_whole && self.session.stalled.is_none();
         if let Some(held) = self.session.held.take_if(|_| executes) {
+            if let Owner::Admin(controller) = &mut self.owner {
+                controller.keep_alive.restart(cx.now);
+                let deadline = controller.deadline(cx.now);
+                self.arm(core, deadline);
+            }
             self.take_input(&held.into_bytes(), core, cx);
         }
         self.arm_receive(core, cx);

@@ -101,7 +101,11 @@ impl Connection {
             let slow = output.pace().slow_since();
             check(slow + limits.stall_timeout, Late::Unread);
         }
-        if let Owner::Admin(controller) = &mut self.owner {
+        // Signs of life are held with the commands.
+        let hears = self.session.held.is_none();
+        if let Owner::Admin(controller) = &mut self.owner
+            && hears
+        {
             check(controller.deadline(cx.now), Late::silence_of(controller));
         }
         let Some(late) = expired else {
