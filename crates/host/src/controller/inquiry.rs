@@ -20,6 +20,8 @@ use wire::nvme::{
 #[derive(Debug)]
 pub(super) enum Inquiry {
     Namespaces(NamespaceScan),
+    /// The ANA states alone, which requests may be waiting for.
+    Ana(NamespaceScan),
     Discovery(Box<LogScan>),
 }
 
@@ -27,7 +29,7 @@ impl Inquiry {
     /// Returns the next command, and the bytes that it returns.
     pub(super) fn command(&self) -> (AdminCommand, usize) {
         match self {
-            Self::Namespaces(scan) => scan.command(),
+            Self::Namespaces(scan) | Self::Ana(scan) => scan.command(),
             Self::Discovery(scan) => scan.command(),
         }
     }
@@ -39,7 +41,7 @@ impl Inquiry {
 
     pub(super) fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
         match self {
-            Self::Namespaces(scan) => scan.answer(status, data),
+            Self::Namespaces(scan) | Self::Ana(scan) => scan.answer(status, data),
             Self::Discovery(scan) => scan.answer(status, data),
         }
     }
@@ -76,7 +78,7 @@ pub(super) struct NamespaceScan {
     /// The life of the controller's write caches, if it was read.
     pub(super) cache_life: Option<u64>,
     /// ANA groups of the namespaces; `None` if the controller reports no ANA states.
-    groups: Option<BTreeSet<u32>>,
+    pub(super) groups: Option<BTreeSet<u32>>,
     /// There are namespaces, and none of them is accessible by this controller.
     pub(super) inaccessible: bool,
 }
@@ -113,6 +115,15 @@ impl NamespaceScan {
             only: Some(only),
             ..Self::new(false, false)
         })
+    }
+
+    /// Creates a scan of only the states of these ANA groups.
+    pub(super) fn of_groups(groups: BTreeSet<u32>) -> Self {
+        Self {
+            stage: ScanStage::Ana,
+            groups: Some(groups),
+            ..Self::new(false, false)
+        }
     }
 
     /// Returns true if the next command concerns one namespace only.
@@ -289,6 +300,7 @@ fn describe(info: &mut NamespaceInfo, data: &[u8; IDENTIFY_BYTES]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::nvme::ana::{AnaLogHeader, encode_ana_group};
     use wire::nvme::identify_lists::{encode_namespace_descriptors, encode_namespace_list};
     use wire::nvme::identify_namespace::LbaFormat;
 
@@ -373,5 +385,48 @@ mod tests {
         let mut scan = NamespaceScan::new(false, false);
         let answer = scan.answer(Status::SUCCESS, &list(&[3, 3]));
         assert!(matches!(answer, Progress::Failed(_)));
+    }
+
+    fn ana_page(states: &[(u32, AnaState)]) -> [u8; IDENTIFY_BYTES] {
+        let mut page = [0; IDENTIFY_BYTES];
+        let header = AnaLogHeader {
+            change_count: 1,
+            groups: u16::try_from(states.len()).expect("few"),
+        };
+        page[..AnaLogHeader::SIZE].copy_from_slice(&header.to_bytes());
+        let mut at = AnaLogHeader::SIZE;
+        for &(group, state) in states {
+            let none = std::iter::empty();
+            at += encode_ana_group(group, 1, state, none, &mut page[at..]).expect("room");
+        }
+        page
+    }
+
+    #[test]
+    fn namespaces_are_inaccessible_if_all_their_groups_are() {
+        use AnaState::{Change, Inaccessible, NonOptimized, Optimized, PersistentLoss};
+        for (one, seven, inaccessible) in [
+            (Inaccessible, Inaccessible, true),
+            (PersistentLoss, Inaccessible, true),
+            (Inaccessible, Optimized, false),
+            (NonOptimized, Inaccessible, false),
+            // It becomes one of the others.
+            (Inaccessible, Change, false),
+        ] {
+            let page = ana_page(&[(1, one), (3, Optimized), (7, seven)]);
+            for (status, found) in [
+                (Status::SUCCESS, inaccessible),
+                (Status::INVALID_LOG_PAGE, false),
+            ] {
+                let mut scan = NamespaceScan::of_groups([1, 7].into());
+                assert!(matches!(scan.command().0, AdminCommand::GetLogPage(_)));
+                assert!(matches!(scan.answer(status, &page), Progress::Finished));
+                assert_eq!(scan.inaccessible, found, "{one} {seven} {status}");
+            }
+        }
+        let mut unknown = NamespaceScan::of_groups([1, 9].into());
+        let page = ana_page(&[(1, Inaccessible)]);
+        unknown.answer(Status::SUCCESS, &page);
+        assert!(!unknown.inaccessible, "nothing is said about group 9");
     }
 }

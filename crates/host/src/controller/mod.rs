@@ -28,7 +28,7 @@ use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{BufferPool, Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wire::fabrics::property::Capabilities;
 use wire::fabrics::{ConnectData, FabricsCommand};
@@ -86,6 +86,8 @@ pub struct Controller {
     keep_alive_out: bool,
     aborts_out: usize,
     events: bool,
+    /// ANA groups of the namespaces.
+    ana_groups: BTreeSet<u32>,
     /// Namespaces that the controller could not identify, each with the time of the first failure.
     unidentified: BTreeMap<u32, Time>,
     /// Time at which these are identified again.
@@ -140,6 +142,7 @@ impl Controller {
             keep_alive_out: false,
             aborts_out: 0,
             events: false,
+            ana_groups: BTreeSet::new(),
             unidentified: BTreeMap::new(),
             identify_at: Time::NEVER,
             due: Time::NEVER,
@@ -607,11 +610,11 @@ impl Controller {
         let event = AsyncEvent::from_dword(completion.dword0());
         if matches!(
             event,
-            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED
-                | AsyncEvent::DISCOVERY_LOG_CHANGE
-                | AsyncEvent::ANA_CHANGE
+            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED | AsyncEvent::DISCOVERY_LOG_CHANGE
         ) {
             self.look_again(cx);
+        } else if event == AsyncEvent::ANA_CHANGE {
+            self.look_at_ana(cx);
         }
         self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
     }

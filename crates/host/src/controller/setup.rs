@@ -298,6 +298,9 @@ impl Controller {
     /// Stores the result of a scan. Namespaces that the controller could not identify are
     /// identified again later, and count as removed after the loss timeout.
     fn namespaces_found(&mut self, mut scan: NamespaceScan, now: Time) {
+        if let Some(groups) = scan.groups.take() {
+            self.ana_groups = groups;
+        }
         if let Some(life) = scan.cache_life {
             self.association.learn_cache_life(life);
         }
@@ -358,6 +361,18 @@ impl Controller {
         }
     }
 
+    /// Handles an event that reports a change of ANA states. They alone are read: requests that are
+    /// refused meanwhile are repeated for less than the time of a scan of many namespaces.
+    pub(super) fn look_at_ana(&mut self, cx: &mut Context<'_>) {
+        if self.inquiry.is_some() {
+            self.ask_again = true;
+        } else if !self.ana_groups.is_empty() {
+            let scan = NamespaceScan::of_groups(self.ana_groups.clone());
+            self.inquiry = Some(Inquiry::Ana(scan));
+            self.continue_inquiry(cx);
+        }
+    }
+
     /// Leaves a controller by which no namespace is accessible: the next address is tried.
     fn leave_inaccessible(&mut self, cx: &mut Context<'_>) {
         if self.state() == ControllerState::Live {
@@ -394,14 +409,14 @@ impl Controller {
             Progress::Failed(reason) => self.lose(Some(ConnectionError::Unusable(reason)), cx),
             Progress::Finished => {
                 match self.inquiry.take() {
-                    Some(Inquiry::Namespaces(scan)) if scan.inaccessible => {
+                    Some(Inquiry::Namespaces(scan) | Inquiry::Ana(scan)) if scan.inaccessible => {
                         return self.leave_inaccessible(cx);
                     }
                     Some(Inquiry::Namespaces(scan)) => self.namespaces_found(scan, cx.now),
                     Some(Inquiry::Discovery(scan)) => {
                         self.association.learn_discovery(scan.entries);
                     }
-                    None => {}
+                    Some(Inquiry::Ana(_)) | None => {}
                 }
                 if self.state() == ControllerState::SettingUp {
                     self.go_live(cx);
