@@ -19,7 +19,8 @@ pub(super) enum Found {
     Left(DeviceInfo, Geometry),
 }
 
-/// Searches for a device with the number `id` that a server has left. A device that never had a block device is removed.
+/// Searches for a device with the number `id` that a server has left. A device that never had a
+/// block device is removed.
 ///
 /// # Errors Another process serves it, or it does not match `wanted`.
 pub(super) fn find(

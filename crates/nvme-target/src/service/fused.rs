@@ -231,7 +231,7 @@ impl Running<'_, '_> {
         if !self.connection.answers() {
             return self.end_pair(COMMIT, Status::ABORTED_BY_REQUEST);
         }
-        if let Some(status) = self.conflict() {
+        if let Some(status) = self.resolve().conflict() {
             return self.end_pair(COMMIT, status);
         }
         let cached = self.resolve().namespace.is_some_and(|n| n.has_cache());

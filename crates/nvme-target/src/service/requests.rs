@@ -12,6 +12,7 @@ use crate::namespace::{CoreNamespace, Waiting};
 use crate::qos::access::Rights;
 use crate::qos::core::Done;
 use crate::request::{CommandState, Slot, Step, Ticket, Transitions, status_of_result};
+use crate::reservation::state::HostId;
 use crate::service::answers::take_buffer;
 use crate::service::connection::{Connection, Owner};
 use crate::service::core::CoreState;
@@ -41,8 +42,20 @@ pub(super) struct Resolved<'a> {
     pub(super) namespace: Option<&'a mut CoreNamespace>,
     /// `None` if the host has all rights.
     pub(super) rights: Option<&'a Rights>,
+    /// HOSTID.
+    pub(super) host: &'a HostId,
     pub(super) limits: &'a Limits,
     pub(super) states: &'a mut Transitions,
+}
+
+impl Resolved<'_> {
+    /// Returns the status of a command that a reservation excludes, which it may have come to do
+    /// since the command arrived.
+    #[inline]
+    pub(super) fn conflict(&self) -> Option<Status> {
+        let namespace = self.namespace.as_deref()?;
+        blocks::check_reservation(self.entry.kind.row(), self.host, namespace).err()
+    }
 }
 
 /// Outcome of an attempt to abort a command.
@@ -73,6 +86,7 @@ impl Running<'_, '_> {
             namespace: self.core.namespaces.get_mut(access.subsystem, entry.nsid),
             entry,
             rights: access.rights.as_deref(),
+            host: self.connection.owner.host_id(),
             limits: &self.core.limits,
             states: &mut self.core.states,
         }
@@ -230,7 +244,8 @@ impl Running<'_, '_> {
 
     fn execute(&mut self) -> Step {
         let now = self.cx.now;
-        if let Some(status) = self.conflict() {
+        let resolved = self.resolve();
+        if let Some(status) = resolved.conflict() {
             return Step::Answer(status);
         }
         let Resolved {
@@ -240,7 +255,8 @@ impl Running<'_, '_> {
             rights,
             limits,
             states,
-        } = self.resolve();
+            ..
+        } = resolved;
         if let Some(half) = entry.fused {
             return self.execute_half(half);
         }
@@ -264,16 +280,6 @@ impl Running<'_, '_> {
             }
             _ => device::execute(entry, ticket, namespace),
         }
-    }
-
-    /// Returns the status of a command that a reservation excludes, which it may have come to do
-    /// since the command arrived.
-    pub(super) fn conflict(&mut self) -> Option<Status> {
-        let access = &self.connection.access;
-        let entry = self.connection.session.commands.slot(self.slot);
-        let namespace = self.core.namespaces.get(access.subsystem, entry.nsid)?;
-        let host = self.connection.owner.host_id();
-        blocks::check_reservation(entry.kind.row(), host, namespace).err()
     }
 
     fn submit(&mut self, nsid: u32, request: Request) -> Step {
@@ -317,14 +323,15 @@ impl Running<'_, '_> {
 
     fn next_part(&mut self) -> Step {
         let answers = self.connection.answers();
-        let conflict = self.conflict();
+        let resolved = self.resolve();
+        let conflict = resolved.conflict();
         let Resolved {
             ticket,
             entry,
             namespace,
             limits,
             ..
-        } = self.resolve();
+        } = resolved;
         if entry.extents.is_some() {
             return extents::next(entry, ticket);
         }

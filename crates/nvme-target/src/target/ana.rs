@@ -1,10 +1,9 @@
 //! Asymmetric Namespace Access: states of groups of namespaces. `[NVMe Base 2.0 §8.1]`
 
-use super::Target;
+use super::{Target, check_ana_group};
 use crate::change::step::{AfterPause, ChangeStep};
 use crate::controller::async_events::Notice;
 use crate::error::TargetError;
-use crate::limits::ANA_GROUPS_MAX;
 use crate::message::CoreMessage;
 use wire::nvme::ana::AnaState;
 
@@ -61,13 +60,4 @@ impl Target {
         });
         resumed.map_err(|error| TargetError::NotUndone(error.to_string()))
     }
-}
-
-/// Checks the identifier of an ANA group.
-pub(super) fn check_ana_group(group: u32) -> Result<(), TargetError> {
-    if (1..=ANA_GROUPS_MAX).contains(&group) {
-        return Ok(());
-    }
-    let reason = format!("ANA group {group} is out of range; use 1 to {ANA_GROUPS_MAX}");
-    Err(TargetError::Invalid(reason))
 }

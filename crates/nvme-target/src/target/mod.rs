@@ -7,6 +7,7 @@
 
 mod ana;
 mod listeners;
+mod reservations;
 pub(crate) mod running;
 mod snapshot;
 mod subsystems;
@@ -20,13 +21,12 @@ use crate::change::ack::{Ack, AckError};
 use crate::change::step::{AfterPause, ChangeStep};
 use crate::controller::async_events::Notice;
 use crate::error::TargetError;
-use crate::limits::{Limits, NAMESPACES_MAX, REFERRALS_MAX};
+use crate::limits::{ANA_GROUPS_MAX, Limits, NAMESPACES_MAX, REFERRALS_MAX};
 use crate::message::{CoreMessage, Message};
 use crate::namespace::{Namespace, NamespaceOptions};
 use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::Subsystem;
-use crate::target::ana::check_ana_group;
 use crate::target::wake::Wake;
 use base::mutation::{self, Mutation};
 use base::units::CoreId;
@@ -543,4 +543,13 @@ impl Change {
     pub fn poll(&self) -> Option<Result<(), TargetError>> {
         Some(self.ack.poll()?.map_err(TargetError::from))
     }
+}
+
+/// Checks the identifier of an ANA group.
+fn check_ana_group(group: u32) -> Result<(), TargetError> {
+    if (1..=ANA_GROUPS_MAX).contains(&group) {
+        return Ok(());
+    }
+    let reason = format!("ANA group {group} is out of range; use 1 to {ANA_GROUPS_MAX}");
+    Err(TargetError::Invalid(reason))
 }

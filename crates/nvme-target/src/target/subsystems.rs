@@ -1,6 +1,6 @@
 //! Adding and removing subsystems.
 
-use super::ana::check_ana_group;
+use super::check_ana_group;
 use super::{RETRY, Target, check_name, check_namespace};
 use crate::change::ack::{Ack, AckError};
 use crate::change::step::ChangeStep;

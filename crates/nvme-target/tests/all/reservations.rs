@@ -11,7 +11,7 @@ use switchyard_target::{Limits, ReservationRecord, Target};
 use testing::eventually;
 use wire::fabrics::ConnectData;
 use wire::limits::NSID_BROADCAST;
-use wire::nvme::feature::{FeatureId, FeatureSelect};
+use wire::nvme::feature::FeatureId;
 use wire::nvme::identify::Cns;
 use wire::nvme::log_page::LogPageId;
 use wire::nvme::reservation::{
@@ -21,8 +21,8 @@ use wire::nvme::reservation::{
     ReservationStatus, ReservationType as Type,
 };
 use wire::nvme::{
-    AdminCommand, AsyncEvent, Command, GetFeatures, GetLogPage, Identify, IdentifyController,
-    IdentifyNamespace, IoOpcode, SetFeatures, SglDescriptor, Status,
+    AdminCommand, AsyncEvent, Command, GetLogPage, Identify, IdentifyController, IdentifyNamespace,
+    IoOpcode, SetFeatures, SglDescriptor, Status,
 };
 
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.with_dnr();
@@ -489,19 +489,6 @@ fn keeping(before: Vec<ReservationRecord>) -> (Bed, Arc<Mutex<Vec<Vec<Reservatio
     (Bed { target, ram }, saved)
 }
 
-fn persistence(admin: &mut Client) -> u32 {
-    let get = GetFeatures {
-        nsid: 1,
-        feature: FeatureId::RESERVATION_PERSISTENCE,
-        select: FeatureSelect::CURRENT,
-        dword11: 0,
-        uuid_index: 0,
-    };
-    let completion = admin.execute(AdminCommand::GetFeatures(get).encode(0), &[]);
-    assert!(completion.status.is_success(), "{}", completion.status);
-    completion.dword0()
-}
-
 #[test]
 fn persistent_reservations_outlive_namespaces_and_the_process() {
     let (bed, saved) = keeping(Vec::new());
@@ -523,7 +510,7 @@ fn persistent_reservations_outlive_namespaces_and_the_process() {
     again(&bed);
     assert!(hosts(&mut a.io).is_empty(), "not persistent");
     assert_eq!(register(&mut a.io, 11, Some(true)), Status::SUCCESS);
-    assert_eq!(persistence(&mut a.admin), 1);
+    assert_eq!(a.admin.feature(1, FeatureId::RESERVATION_PERSISTENCE), 1);
     let kind = Type::ExclusiveAccess;
     assert_eq!(acquire(&mut a.io, kind, 11), Status::SUCCESS);
     assert_eq!(count(), 2, "one for each change");
@@ -532,7 +519,7 @@ fn persistent_reservations_outlive_namespaces_and_the_process() {
     off.nsid = 1;
     let refused = a.admin.execute(off.encode(0), &[]).status;
     assert!(refused.is(Status::COMMAND_INTERRUPTED), "{refused}");
-    assert_eq!(persistence(&mut a.admin), 1);
+    assert_eq!(a.admin.feature(1, FeatureId::RESERVATION_PERSISTENCE), 1);
     again(&bed);
     assert_eq!(hosts(&mut a.io), [(1, true)]);
     assert_access(&mut b.io, false, false, "added again");

@@ -12,8 +12,8 @@ use std::time::Duration;
 use switchyard_target::{Limits, Listener, RunningTarget, TargetOptions};
 use testing::eventually;
 use wire::fabrics::Property;
-use wire::nvme::feature::{FeatureId, FeatureSelect};
-use wire::nvme::{AdminCommand, GetFeatures, IoOpcode, SetFeatures, SglDescriptor};
+use wire::nvme::feature::FeatureId;
+use wire::nvme::{IoOpcode, SetFeatures, SglDescriptor};
 
 /// Longer than any pause takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,19 +44,6 @@ pub(crate) fn pass(bed: Bed, to: &RunningTarget) {
     bed.target.stop().expect("it ends");
 }
 
-fn arbitration(admin: &mut Client) -> u32 {
-    let get = GetFeatures {
-        nsid: 0,
-        feature: FeatureId::ARBITRATION,
-        select: FeatureSelect::CURRENT,
-        dword11: 0,
-        uuid_index: 0,
-    };
-    let completion = admin.execute(AdminCommand::GetFeatures(get).encode(0), &[]);
-    assert!(completion.status.is_success(), "{}", completion.status);
-    completion.dword0()
-}
-
 #[test]
 fn controllers_and_their_queues_go_on_in_another_target() {
     let bed = Bed::new();
@@ -75,7 +62,7 @@ fn controllers_and_their_queues_go_on_in_another_target() {
             .status
             .is_success()
     );
-    assert_eq!(arbitration(&mut admin), 5);
+    assert_eq!(admin.feature(0, FeatureId::ARBITRATION), 5);
     assert_eq!(admin.property(Property::CSTS), 1, "ready");
     let another = namespace(2, ram(MIB));
     next.handle.add_namespace(NQN, another).expect("a new one");

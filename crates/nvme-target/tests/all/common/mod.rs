@@ -30,12 +30,12 @@ use switchyard_target::{
 pub use testing::{Dialect, HOST_ID, Pdu, eventually, pattern};
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
-use wire::nvme::feature::FeatureId;
+use wire::nvme::feature::{FeatureId, FeatureSelect};
 use wire::nvme::io::DatasetRange;
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{
     AdminCommand, Command, Completion, DISCOVERY_NQN, DatasetManagement, ExtentEntry,
-    ExtentsCommand, FabricsType, IoOpcode, SetFeatures, SglDescriptor,
+    ExtentsCommand, FabricsType, GetFeatures, IoOpcode, SetFeatures, SglDescriptor,
 };
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{PduHeader, R2t, TermReq};
@@ -427,6 +427,20 @@ impl Client {
         } else {
             self.write_by_r2t(slba, data)
         }
+    }
+
+    /// Returns the current value of a feature, from an admin queue.
+    pub fn feature(&mut self, nsid: u32, feature: FeatureId) -> u32 {
+        let get = GetFeatures {
+            nsid,
+            feature,
+            select: FeatureSelect::CURRENT,
+            dword11: 0,
+            uuid_index: 0,
+        };
+        let completion = self.execute(AdminCommand::GetFeatures(get).encode(0), &[]);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        completion.dword0()
     }
 
     /// Begins a write of the first blocks, for whose data the target asks.
